@@ -1,0 +1,23 @@
+//! The vocabulary of Sutler and its decisions, as pure code.
+//!
+//! Nothing here reads a clock, a file or a socket, and nothing starts a thread. A decision is a function of
+//! what it was told; the engine tells it what really happened, the tests tell it what might.
+#![forbid(unsafe_code)]
+
+mod fingerprint;
+mod form;
+mod ledger;
+mod order;
+mod permutation;
+mod rng;
+mod sample;
+mod shard;
+
+pub use fingerprint::{Fingerprint, FingerprintBuilder};
+pub use form::Form;
+pub use ledger::{Ledger, LedgerError, SavedLedger};
+pub use order::{BatchPlan, EpochPlan, JobCursor, JobSpec, OrderError};
+pub use permutation::Permutation;
+pub use rng::{SampleRng, Stream};
+pub use sample::{DatasetTooLarge, SampleId};
+pub use shard::{Shard, ShardError};

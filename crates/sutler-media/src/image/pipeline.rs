@@ -1,0 +1,1 @@
+//! The pipeline that runs the operations.
