@@ -20,3 +20,56 @@ setup: ## Install the tools: .venv with pinned packages, nasm where it is missin
 .PHONY: develop
 develop: setup ## Build the native module and install Sutler into .venv
 	@scripts/develop.sh
+
+.PHONY: demo
+demo: develop ## Feed a training job from a generated dataset and print what it got (DEMO="--help" for its options)
+	@.venv/bin/sutler demo $(DEMO)
+
+.PHONY: test
+test: test-rust test-python ## Run every test: Rust, Python, docstrings, and the code in README.md and docs/
+
+.PHONY: test-rust
+test-rust: setup ## Run the Rust tests (RUST="-p sutler-core ledger" for some of them)
+	@cargo test $(or $(RUST),--workspace)
+
+.PHONY: test-python
+test-python: develop ## Run the Python tests (PYTEST="-k resume" for some of them)
+	@.venv/bin/pytest $(PYTEST)
+
+.PHONY: lint
+lint: setup ## Check formatting, lints and types
+	@scripts/lint.sh
+
+.PHONY: format
+format: setup ## Rewrite the sources in the one format
+	@cargo fmt --all
+	@.venv/bin/ruff check --fix --quiet .
+	@.venv/bin/ruff format --quiet .
+
+.PHONY: bench
+bench: develop ## Measure Sutler against its peers, interleaved (BENCH="--help" for its options)
+	@scripts/python-environment.sh .venv-peers peers
+	@PYTHONPATH=python .venv-peers/bin/python -m benchmarks $(BENCH)
+
+.PHONY: wheel
+wheel: setup ## Write dist/*.whl and try it in an empty environment
+	@scripts/wheel.sh
+
+.PHONY: docs
+docs: ## Write the documentation site to site/
+	@scripts/python-environment.sh .venv-docs docs
+	@.venv-docs/bin/mkdocs build --strict --quiet
+	@echo "The site is in site/; open site/index.html."
+
+.PHONY: audit
+audit: ## Check the licences, advisories and sources of dependencies, and that each is used
+	@scripts/audit.sh
+
+.PHONY: requirements
+requirements: setup ## Pin the current versions of all Python packages in requirements/*.txt
+	@scripts/requirements.sh
+
+.PHONY: clean
+clean: ## Delete whatever make made: builds, environments, caches
+	@rm -rf target dist site .venv .venv-docs .venv-peers .venv-wheel .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find python tests benchmarks \( -name '__pycache__' -o -name '_sutler*.so' \) -prune -exec rm -rf {} + 2>/dev/null || true

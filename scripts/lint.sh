@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Runs every static check, and goes on after a failure, so that one run shows all there is to mend.
+
+# shellcheck source=scripts/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+failed=()
+check() {
+    local name="$1"
+    shift
+    say "$name"
+    "$@" || failed+=("$name")
+}
+
+check "cargo fmt" cargo fmt --all --check
+check "cargo clippy" cargo clippy --workspace --all-targets --quiet -- -D warnings
+check "ruff check" .venv/bin/ruff check --quiet .
+check "ruff format" .venv/bin/ruff format --check --quiet .
+check "mypy" .venv/bin/mypy
+if has shellcheck; then
+    check "shellcheck" shellcheck -x scripts/*.sh .ci/run
+else
+    say "shellcheck is not installed, so the shell scripts were not checked."
+fi
+
+if [ "${#failed[@]}" -gt 0 ]; then
+    fail "these checks failed: $(printf '%s; ' "${failed[@]}")their messages are above." \
+        "\`make format\` mends what is about formatting."
+fi
