@@ -1,1 +1,26 @@
-//! Placeholder until the first slice lands.
+//! The threads that turn decisions into batches.
+//!
+//! An [`Engine`] is a set of worker threads. A [`Job`] says what they prepare and into which memory; a [`Run`] is one
+//! epoch of a job, and its consumer's end. Work is handed out a *sample* at a time in the order of the plan, each
+//! worker writes its sample straight into the row of the batch it belongs to, and whoever finishes the last row of a
+//! batch wakes the consumer. A batch's memory goes back to the job's arena when the consumer lets go of it.
+
+mod bare;
+mod batch;
+mod engine;
+mod failure;
+mod image;
+mod memory;
+mod metrics;
+mod preparation;
+mod run;
+
+pub use bare::bare_rate;
+pub use batch::{Batch, OwnSample};
+pub use engine::{Engine, usable_cores};
+pub use failure::{ErrorPolicy, Failure, RunError};
+pub use image::ImagePreparation;
+pub use memory::{Arena, ArenaError, BatchMemory};
+pub use metrics::{Metrics, Snapshot, StageSummary, Stalls};
+pub use preparation::{Preparation, Preparer, RowSpec, SampleRecord, Target};
+pub use run::{Job, JobOptions, Next, Run};

@@ -1,0 +1,160 @@
+//! A batch, from the moment it is opened for workers to the moment the consumer lets go of it.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use sutler_core::SampleId;
+
+use crate::memory::ALIGNMENT;
+use crate::{BatchMemory, Failure, RowSpec, SampleRecord};
+
+/// A sample with a buffer of its own, where sizes differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnSample {
+    /// Height, width, channels.
+    pub shape: [u32; 3],
+    /// The values, as the batch's type and layout say.
+    pub data: Vec<u8>,
+}
+
+/// What a worker left in a batch for one sample.
+pub(crate) struct Outcome {
+    pub record: SampleRecord,
+    pub finished: Instant,
+    /// `None` when all went well.
+    pub failure: Option<Failure>,
+    /// The sample, where it is not in the batch's memory.
+    pub own: Option<OwnSample>,
+}
+
+/// A batch that workers are filling. Every worker lets go of it before it reports its row as finished, so that whoever
+/// sees all rows finished has it alone.
+pub(crate) struct OpenBatch {
+    pub index: u64,
+    pub samples: Vec<SampleId>,
+    row: RowSpec,
+    memory: Option<BatchMemory>,
+    /// One cell per row; each is set once, by the worker that was given the row.
+    outcomes: Vec<OnceLock<Outcome>>,
+}
+
+impl OpenBatch {
+    pub fn new(index: u64, samples: Vec<SampleId>, row: RowSpec, memory: Option<BatchMemory>) -> Self {
+        let outcomes = samples.iter().map(|_| OnceLock::new()).collect();
+        Self { index, samples, row, memory, outcomes }
+    }
+
+    /// The bytes of row `index`, for the worker that was given it.
+    ///
+    /// # Safety
+    /// As [`BatchMemory::part`]: a row must be given to one worker only, once.
+    pub unsafe fn row(&self, index: usize) -> Option<&mut [u8]> {
+        match (self.row, &self.memory) {
+            // SAFETY: rows do not overlap, and the caller promises that this one has no other holder.
+            (RowSpec::Fixed { bytes }, Some(memory)) => Some(unsafe { memory.part(index * bytes, bytes) }),
+            _ => None,
+        }
+    }
+
+    /// Notes what became of row `index`.
+    pub fn finish(&self, index: usize, outcome: Outcome) {
+        let _ = self.outcomes[index].set(outcome);
+    }
+
+    /// Whether the sample of a finished row could not be prepared.
+    pub fn failed(&self, row: usize) -> bool {
+        self.outcomes[row].get().is_none_or(|outcome| outcome.failure.is_some())
+    }
+
+    /// The finished batch, in the consumer's hands. `label` tells each sample's label.
+    pub fn into_batch(mut self, label: impl Fn(SampleId) -> i64) -> (Batch, Vec<Outcome>) {
+        let mut outcomes: Vec<Outcome> = self.outcomes.into_iter().filter_map(OnceLock::into_inner).collect();
+        let kept: Vec<usize> =
+            outcomes.iter().enumerate().filter(|(_, o)| o.failure.is_none()).map(|(row, _)| row).collect();
+        if let (RowSpec::Fixed { bytes }, Some(memory)) = (self.row, &mut self.memory) {
+            // Failed rows leave gaps: close them, in order. Nothing moves when nothing failed.
+            for (to, &from) in kept.iter().enumerate().filter(|&(to, &from)| to != from) {
+                memory.bytes_mut().copy_within(from * bytes..(from + 1) * bytes, to * bytes);
+            }
+        }
+        let ids: Vec<SampleId> = kept.iter().map(|&row| self.samples[row]).collect();
+        let owned = outcomes.iter_mut().filter(|o| o.failure.is_none()).filter_map(|o| o.own.take()).collect();
+        let batch = Batch {
+            index: self.index,
+            rows: ids.len(),
+            row: self.row,
+            memory: self.memory,
+            owned: Mutex::new(owned),
+            labels: ids.iter().map(|&id| label(id)).collect(),
+            ids,
+        };
+        (batch, outcomes)
+    }
+}
+
+/// A finished batch. It keeps its memory until it is dropped.
+pub struct Batch {
+    /// Its number in the run's plan.
+    pub index: u64,
+    rows: usize,
+    row: RowSpec,
+    memory: Option<BatchMemory>,
+    owned: Mutex<Vec<OwnSample>>,
+    labels: Vec<i64>,
+    ids: Vec<SampleId>,
+}
+
+impl Batch {
+    /// How many samples it holds: those asked for, less those that failed.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether every sample failed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// The samples, in order.
+    #[must_use]
+    pub fn ids(&self) -> &[SampleId] {
+        &self.ids
+    }
+
+    /// Their labels, in order.
+    #[must_use]
+    pub fn labels(&self) -> &[i64] {
+        &self.labels
+    }
+
+    /// The block that holds all rows, where samples have one size.
+    #[must_use]
+    pub fn memory(&self) -> Option<&BatchMemory> {
+        self.memory.as_ref()
+    }
+
+    /// The bytes of all rows, where samples have one size.
+    #[must_use]
+    pub fn block(&self) -> Option<&[u8]> {
+        match (self.row, &self.memory) {
+            (RowSpec::Fixed { bytes }, Some(memory)) => Some(&memory.bytes()[..self.rows * bytes]),
+            _ => None,
+        }
+    }
+
+    /// Takes the samples out, where each has a buffer of its own.
+    #[must_use]
+    pub fn take_owned(&self) -> Vec<OwnSample> {
+        std::mem::take(&mut *self.owned.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The memory a batch of `rows` samples needs.
+pub(crate) fn block_bytes(row: RowSpec, rows: usize) -> Option<usize> {
+    match row {
+        RowSpec::Fixed { bytes } => bytes.checked_mul(rows)?.checked_next_multiple_of(ALIGNMENT),
+        RowSpec::Varies => Some(0),
+    }
+}

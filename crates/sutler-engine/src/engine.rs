@@ -1,0 +1,304 @@
+//! The worker threads and what they share.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sutler_core::EpochPlan;
+
+use crate::batch::Outcome;
+use crate::run::{RunState, Ticket, Waited};
+use crate::{Failure, Job, OwnSample, Preparer, RowSpec, Run, RunError, SampleRecord, Target};
+
+/// How many cores this process may use: its affinity mask and its cgroup's quota, whichever is smaller.
+#[must_use]
+pub fn usable_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+struct State {
+    runs: Vec<RunState>,
+    next_run: u64,
+    /// Which run is asked first for work; moves on so that none starves.
+    turn: usize,
+    closed: bool,
+}
+
+/// What workers and consumers share.
+pub(crate) struct Shared {
+    /// Who prepares what. Locked for a few hundred nanoseconds per sample; nobody holds it while working.
+    state: Mutex<State>,
+    /// Workers wait here while no run has anything to do; rung when a run comes, or a batch is taken from a row.
+    work: Condvar,
+    /// Consumers wait here for their front batch; rung when a batch is finished.
+    ready: Condvar,
+    threads: usize,
+    /// The tools of consumers that prepare for themselves because there are no worker threads.
+    inline: Mutex<CachedPreparer>,
+    /// The process the threads live in. A forked child has a copy of the memory but none of the threads, and a lock
+    /// that one of them held stays locked there for ever; so a child must not lock anything.
+    owner: u32,
+}
+
+/// A row that a worker has finished, and whose batch it has let go of.
+#[derive(Clone, Copy)]
+struct Finished {
+    run: u64,
+    batch: u64,
+    at: Instant,
+}
+
+impl State {
+    /// Notes a finished row; true when its batch is now complete.
+    fn finish(&mut self, finished: Finished) -> bool {
+        // The run may have been called off meanwhile; then nobody wants to know.
+        let run = self.runs.iter_mut().find(|run| run.id == finished.run);
+        run.is_some_and(|run| run.finish_row(finished.batch, finished.at))
+    }
+
+    fn take_ticket(&mut self) -> Option<Ticket> {
+        let count = self.runs.len();
+        for step in 0..count {
+            let index = (self.turn + step) % count;
+            if let Some(ticket) = self.runs[index].take_ticket() {
+                self.turn = index + 1;
+                return Some(ticket);
+            }
+        }
+        None
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_here(&self) -> bool {
+        self.owner == std::process::id()
+    }
+
+    pub fn add_run(&self, make: impl FnOnce(u64) -> RunState) -> u64 {
+        let mut state = self.lock();
+        let id = state.next_run;
+        state.next_run += 1;
+        state.runs.push(make(id));
+        drop(state);
+        self.work.notify_all();
+        id
+    }
+
+    pub fn remove_run(&self, id: u64) {
+        if !self.is_here() {
+            return;
+        }
+        let mut state = self.lock();
+        let removed = state.runs.iter().position(|run| run.id == id).map(|index| state.runs.swap_remove(index));
+        drop(state);
+        drop(removed); // may free batch memory: not under the lock
+    }
+
+    /// Waits for the front batch of a run. With no worker threads the caller does the work itself.
+    pub fn wait_for_batch(&self, id: u64, timeout: Duration) -> Result<Waited, RunError> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return Err(RunError::Closed);
+            }
+            let Some(run) = state.runs.iter_mut().find(|run| run.id == id) else {
+                return Err(RunError::Closed);
+            };
+            if let Some(answer) = run.take_front() {
+                drop(state);
+                self.work.notify_all();
+                return answer;
+            }
+            if self.threads == 0 {
+                let ticket = run.take_ticket();
+                drop(state);
+                let mut preparer = self.inline.lock().unwrap_or_else(PoisonError::into_inner);
+                let finished = ticket.map(|ticket| preparer.work(ticket));
+                drop(preparer);
+                state = self.lock();
+                if let Some(finished) = finished {
+                    state.finish(finished);
+                }
+                continue;
+            }
+            let left = deadline.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(Waited::TimedOut);
+            }
+            state = self.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// What a worker thread does all its life.
+    fn serve(&self) {
+        let mut preparer = CachedPreparer::default();
+        let mut finished: Option<Finished> = None;
+        loop {
+            let mut state = self.lock();
+            if let Some(finished) = finished.take()
+                && state.finish(finished)
+            {
+                self.ready.notify_all();
+            }
+            let ticket = loop {
+                if state.closed {
+                    return;
+                }
+                if let Some(ticket) = state.take_ticket() {
+                    break ticket;
+                }
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            };
+            drop(state);
+            finished = Some(preparer.work(ticket));
+        }
+    }
+}
+
+/// A worker's tools, kept from sample to sample while the job stays the same.
+#[derive(Default)]
+struct CachedPreparer {
+    current: Option<(Arc<Job>, Box<dyn Preparer>)>,
+}
+
+impl CachedPreparer {
+    /// Prepares one sample and lets go of its batch.
+    fn work(&mut self, ticket: Ticket) -> Finished {
+        let Ticket { run, job, epoch, batch, row, sample } = ticket;
+        if self.current.as_ref().is_none_or(|(current, _)| !Arc::ptr_eq(current, &job)) {
+            let preparer = job.preparation.preparer();
+            self.current = Some((Arc::clone(&job), preparer));
+        }
+        let mut record = SampleRecord::start();
+        let mut own = matches!(job.preparation.row(), RowSpec::Varies).then(OwnSample::default);
+        let result = match &mut self.current {
+            None => unreachable!("set just above"),
+            Some((_, preparer)) => catch_unwind(AssertUnwindSafe(|| {
+                // SAFETY: this ticket was the only one for this row: the ledger refuses to lease a position twice.
+                let block_row = unsafe { batch.row(row) };
+                let target = match (block_row, &mut own) {
+                    (Some(bytes), _) => Target::Row(bytes),
+                    (None, Some(own)) => Target::Own(own),
+                    (None, None) => unreachable!("a job's batches have a block or own samples"),
+                };
+                preparer.prepare(sample, epoch, target, &mut record)
+            })),
+        };
+        let failure = match result {
+            Ok(Ok(())) => None,
+            Ok(Err(failure)) => Some(failure),
+            Err(panic) => {
+                // Whatever the preparer was in the middle of, a new one starts clean.
+                self.current = None;
+                Some(Failure {
+                    sample,
+                    path: job.preparation.describe(sample),
+                    kind: "internal",
+                    reason: format!("preparing it failed inside Sutler: {}; please report this", panic_text(&*panic)),
+                })
+            }
+        };
+        let index = batch.index;
+        let at = Instant::now();
+        batch.finish(row, Outcome { record, finished: at, failure, own });
+        drop(batch);
+        Finished { run, batch: index, at }
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
+}
+
+/// A set of worker threads.
+pub struct Engine {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts `threads` workers. With none, whoever asks for a batch prepares it.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn new(threads: usize) -> std::io::Result<Self> {
+        let state = State { runs: Vec::new(), next_run: 0, turn: 0, closed: false };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            ready: Condvar::new(),
+            threads,
+            inline: Mutex::default(),
+            owner: std::process::id(),
+        });
+        let mut engine = Self { shared: Arc::clone(&shared), threads: Vec::new() };
+        for index in 0..threads {
+            let shared = Arc::clone(&shared);
+            let builder = std::thread::Builder::new().name(format!("sutler-{index}"));
+            engine.threads.push(builder.spawn(move || shared.serve())?);
+        }
+        Ok(engine)
+    }
+
+    /// How many workers there are.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Whether this engine's threads live in the calling process; false after a `fork`.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.shared.is_here()
+    }
+
+    /// Begins an epoch; its preparation starts at once.
+    #[must_use]
+    pub fn start(&self, job: &Arc<Job>, plan: EpochPlan, epoch: u32) -> Run {
+        Run::new(Arc::clone(&self.shared), Arc::clone(job), plan, epoch)
+    }
+
+    /// Ends all runs and waits until every worker has finished the sample it is at.
+    pub fn close(mut self) {
+        self.stop();
+        if self.is_here() {
+            for thread in self.threads.drain(..) {
+                // A worker catches every panic of its own; there is nothing to learn from the result.
+                let _ = thread.join();
+            }
+        }
+    }
+
+    fn stop(&self) {
+        if self.is_here() {
+            let mut state = self.shared.lock();
+            state.closed = true;
+            let runs = std::mem::take(&mut state.runs);
+            drop(state);
+            self.shared.work.notify_all();
+            self.shared.ready.notify_all();
+            drop(runs);
+        }
+    }
+}
+
+impl Drop for Engine {
+    /// Tells the workers to end but does not wait for them: a drop may come from a garbage collector.
+    fn drop(&mut self) {
+        self.stop();
+        if !self.is_here() {
+            // These handles name threads of another process; neither join nor detach them.
+            std::mem::forget(std::mem::take(&mut self.threads));
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What a worker does to one sample.
+//!
+//! The engine knows neither images nor files: it hands a sample id and a place for the result to a [`Preparer`] and
+//! gets back the stage times or the reason why not.
+
+use std::time::{Duration, Instant};
+
+use sutler_core::SampleId;
+
+use crate::{Failure, OwnSample};
+
+/// The memory one prepared sample takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowSpec {
+    /// Every sample has this many bytes: batches are one block and samples are written straight into it.
+    Fixed {
+        /// Bytes per sample.
+        bytes: usize,
+    },
+    /// Samples differ in size: each gets a buffer of its own.
+    Varies,
+}
+
+/// Where a prepared sample goes.
+pub enum Target<'a> {
+    /// Its row in the batch's memory.
+    Row(&'a mut [u8]),
+    /// A buffer of its own.
+    Own(&'a mut OwnSample),
+}
+
+/// What happened to one sample, and when. Every figure Sutler reports is summed up from these.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleRecord {
+    /// When a worker took it up.
+    pub started: Instant,
+    /// Time to get the encoded bytes.
+    pub fetch: Duration,
+    /// Time to decode them.
+    pub decode: Duration,
+    /// Time to transform the result and put it in place.
+    pub augment: Duration,
+    /// Bytes read from storage.
+    pub storage_bytes: u64,
+    /// Read requests to storage.
+    pub storage_reads: u64,
+    /// Whether the decoder complained about the data and went on.
+    pub warned: bool,
+}
+
+impl SampleRecord {
+    /// A record that begins now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self {
+            started: Instant::now(),
+            fetch: Duration::ZERO,
+            decode: Duration::ZERO,
+            augment: Duration::ZERO,
+            storage_bytes: 0,
+            storage_reads: 0,
+            warned: false,
+        }
+    }
+}
+
+/// How a job's samples are prepared; shared by all workers.
+pub trait Preparation: Send + Sync {
+    /// The memory a sample takes.
+    fn row(&self) -> RowSpec;
+
+    /// The label that goes with a sample.
+    fn label(&self, sample: SampleId) -> i64;
+
+    /// Where the sample comes from, for messages.
+    fn describe(&self, sample: SampleId) -> String;
+
+    /// One worker's tools and scratch memory.
+    fn preparer(&self) -> Box<dyn Preparer>;
+}
+
+/// One worker's side of a [`Preparation`].
+pub trait Preparer: Send {
+    /// Prepares `sample` as epoch `epoch` wants it, and notes the stage times.
+    ///
+    /// # Errors
+    /// When the sample cannot be read, decoded or transformed. What the target then holds is unspecified.
+    fn prepare(
+        &mut self,
+        sample: SampleId,
+        epoch: u32,
+        target: Target<'_>,
+        record: &mut SampleRecord,
+    ) -> Result<(), Failure>;
+}

@@ -1,0 +1,352 @@
+//! One epoch of a job: the plan on one side, the consumer on the other, a bounded row of batches between them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use sutler_core::{EpochPlan, JobCursor, Ledger, SampleId};
+
+use crate::batch::{OpenBatch, block_bytes};
+use crate::engine::Shared;
+use crate::metrics::Delivery;
+use crate::{Arena, ArenaError, Batch, ErrorPolicy, Failure, Metrics, Preparation, RowSpec, RunError};
+
+/// What a job asks of the engine beside its samples.
+#[derive(Clone, Copy, Debug)]
+pub struct JobOptions {
+    /// The most samples a batch holds.
+    pub batch_size: usize,
+    /// How many batches may be in preparation or waiting to be taken.
+    pub batches_ahead: usize,
+    /// How many delivered batches the consumer usually holds at once; memory for as many is kept ready.
+    pub batches_held: usize,
+    /// What a bad sample does.
+    pub errors: ErrorPolicy,
+}
+
+/// What is prepared, how, and into which memory; the same for every epoch.
+pub struct Job {
+    pub(crate) preparation: Arc<dyn Preparation>,
+    pub(crate) options: JobOptions,
+    pub(crate) arena: Option<Arc<Arena>>,
+    pub(crate) metrics: Metrics,
+    /// The failures of the latest epoch.
+    failures: Mutex<Vec<Failure>>,
+}
+
+impl Job {
+    /// A job and its batch memory.
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    pub fn new(preparation: Arc<dyn Preparation>, options: JobOptions) -> Result<Arc<Self>, ArenaError> {
+        let row = preparation.row();
+        let arena = match row {
+            RowSpec::Fixed { .. } => {
+                let bytes = block_bytes(row, options.batch_size).ok_or_else(|| ArenaError {
+                    bytes: usize::MAX,
+                    source: std::io::Error::other("more bytes than the address space has"),
+                })?;
+                Some(Arena::new(bytes, options.batches_ahead + options.batches_held)?)
+            }
+            RowSpec::Varies => None,
+        };
+        Ok(Arc::new(Self {
+            preparation,
+            options,
+            arena,
+            metrics: Metrics::default(),
+            failures: Mutex::new(Vec::new()),
+        }))
+    }
+
+    /// The figures so far.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The batch memory, where samples have one size.
+    #[must_use]
+    pub fn arena(&self) -> Option<&Arc<Arena>> {
+        self.arena.as_ref()
+    }
+
+    /// The samples that failed in the latest epoch.
+    #[must_use]
+    pub fn failures(&self) -> Vec<Failure> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A batch in the row between workers and consumer.
+struct InFlight {
+    batch: Arc<OpenBatch>,
+    /// The rank's position of its first sample.
+    first_position: u32,
+    /// Rows no worker has taken yet begin here.
+    next_row: usize,
+    open_rows: usize,
+    ready_at: Option<Instant>,
+}
+
+/// One sample to prepare.
+pub(crate) struct Ticket {
+    pub run: u64,
+    pub job: Arc<Job>,
+    pub epoch: u32,
+    pub batch: Arc<OpenBatch>,
+    pub row: usize,
+    pub sample: SampleId,
+}
+
+/// A run as workers see it; lives in the engine's shared state.
+pub(crate) struct RunState {
+    pub id: u64,
+    job: Arc<Job>,
+    plan: Arc<EpochPlan>,
+    epoch: u32,
+    ledger: Ledger,
+    in_flight: VecDeque<InFlight>,
+    /// The next batch to open, and the rank's position of its first sample.
+    next_batch: u64,
+    next_position: u32,
+    /// An error that ends the run.
+    broken: Option<RunError>,
+}
+
+impl RunState {
+    pub fn new(id: u64, job: Arc<Job>, plan: Arc<EpochPlan>, epoch: u32) -> Self {
+        let positions = u32::try_from(plan.samples()).expect("a rank's share is bounded by the dataset");
+        Self {
+            id,
+            job,
+            plan,
+            epoch,
+            ledger: Ledger::new(positions),
+            in_flight: VecDeque::new(),
+            next_batch: 0,
+            next_position: 0,
+            broken: None,
+        }
+    }
+
+    /// The next sample to prepare, or `None` while the row of batches is full or the plan is at its end.
+    pub fn take_ticket(&mut self) -> Option<Ticket> {
+        if self.broken.is_some() {
+            return None;
+        }
+        if self.in_flight.back().is_none_or(|last| last.next_row == last.batch.samples.len()) {
+            self.open_batch()?;
+        }
+        let last = self.in_flight.back_mut()?;
+        let row = last.next_row;
+        let position = last.first_position + row as u32;
+        if let Err(error) = self.ledger.lease(position) {
+            unreachable!("the plan gives every position out once: {error}");
+        }
+        last.next_row += 1;
+        Some(Ticket {
+            run: self.id,
+            job: Arc::clone(&self.job),
+            epoch: self.epoch,
+            batch: Arc::clone(&last.batch),
+            row,
+            sample: last.batch.samples[row],
+        })
+    }
+
+    fn open_batch(&mut self) -> Option<()> {
+        if self.next_batch == self.plan.batches() || self.in_flight.len() >= self.job.options.batches_ahead {
+            return None;
+        }
+        let memory = match self.job.arena.as_ref().map(Arena::take) {
+            None => None,
+            Some(Ok(memory)) => Some(memory),
+            // Out of memory while the consumer hoards batches: the run ends with the reason, in its turn.
+            Some(Err(error)) => {
+                self.broken = Some(RunError::Memory(error.to_string()));
+                return None;
+            }
+        };
+        let samples = self.plan.batch(self.next_batch).samples;
+        let rows = samples.len();
+        self.in_flight.push_back(InFlight {
+            batch: Arc::new(OpenBatch::new(self.next_batch, samples, self.job.preparation.row(), memory)),
+            first_position: self.next_position,
+            next_row: 0,
+            open_rows: rows,
+            ready_at: None,
+        });
+        self.next_batch += 1;
+        self.next_position += rows as u32;
+        Some(())
+    }
+
+    /// A worker has finished a row of batch `index` and let go of the batch; true when it was the last row.
+    pub fn finish_row(&mut self, index: u64, now: Instant) -> bool {
+        let Some(front) = self.in_flight.front() else { return false };
+        let Some(entry) = self.in_flight.get_mut((index - front.batch.index) as usize) else { return false };
+        entry.open_rows -= 1;
+        if entry.open_rows == 0 {
+            entry.ready_at = Some(now);
+        }
+        entry.open_rows == 0
+    }
+
+    fn front_is_ready(&self) -> bool {
+        self.in_flight.front().is_some_and(|front| front.ready_at.is_some())
+    }
+
+    fn is_finished(&self) -> bool {
+        self.in_flight.is_empty() && self.next_batch == self.plan.batches()
+    }
+}
+
+/// The answer to a request for a batch.
+pub enum Next {
+    /// Here it is.
+    Batch(Batch),
+    /// The epoch is over.
+    End,
+    /// Nothing was ready in the time given.
+    TimedOut,
+}
+
+/// The consumer's end of one epoch. Dropping it calls the epoch off.
+pub struct Run {
+    shared: Arc<Shared>,
+    id: u64,
+    job: Arc<Job>,
+    plan: Arc<EpochPlan>,
+    /// Batches taken, empty ones included.
+    taken: u64,
+    failed: u64,
+    last_answer: Option<Instant>,
+    ended: bool,
+    broken: Option<RunError>,
+}
+
+impl Run {
+    pub(crate) fn new(shared: Arc<Shared>, job: Arc<Job>, plan: EpochPlan, epoch: u32) -> Self {
+        let plan = Arc::new(plan);
+        job.failures.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let id = shared.add_run(|id| RunState::new(id, Arc::clone(&job), Arc::clone(&plan), epoch));
+        Self { shared, id, job, plan, taken: 0, failed: 0, last_answer: None, ended: false, broken: None }
+    }
+
+    /// How many batches this run delivers in all.
+    #[must_use]
+    pub fn batches(&self) -> u64 {
+        self.plan.batches()
+    }
+
+    /// Where a checkpoint taken now would go on.
+    #[must_use]
+    pub fn cursor(&self) -> JobCursor {
+        self.plan.cursor_after(self.taken)
+    }
+
+    /// The next batch, waiting at most `timeout` for it.
+    ///
+    /// Batches of which every sample failed (under a policy that allows it) are passed over.
+    ///
+    /// # Errors
+    /// When a sample failed and the policy is to stop; asking again gives the same error, and [`Run::cursor`] stays
+    /// before the batch, so that an epoch resumed from there loses nothing.
+    pub fn next(&mut self, timeout: Duration) -> Result<Next, RunError> {
+        let requested = Instant::now();
+        loop {
+            if let Some(error) = &self.broken {
+                return Err(error.clone());
+            }
+            let left = timeout.saturating_sub(requested.elapsed());
+            let (open, ready_at) = match self.shared.wait_for_batch(self.id, left)? {
+                Waited::Ready(open, ready_at) => (open, ready_at),
+                Waited::TimedOut => return Ok(Next::TimedOut),
+                Waited::End => {
+                    if let (false, Some(previous)) = (self.ended, self.last_answer) {
+                        self.job.metrics.record_end(previous, requested);
+                    }
+                    self.ended = true;
+                    return Ok(Next::End);
+                }
+            };
+            let open = Arc::into_inner(open).expect("workers let go of a batch before they report it finished");
+            let (batch, outcomes) = open.into_batch(|sample| self.job.preparation.label(sample));
+            let failures: Vec<Failure> = outcomes.iter().filter_map(|o| o.failure.clone()).collect();
+            self.note_failures(failures)?;
+            self.taken += 1;
+            let answered = Instant::now();
+            self.job.metrics.record(
+                &Delivery { requested, ready: ready_at, answered, previous: self.last_answer },
+                &outcomes,
+            );
+            self.last_answer = Some(answered);
+            if !batch.is_empty() {
+                return Ok(Next::Batch(batch));
+            }
+        }
+    }
+
+    fn note_failures(&mut self, failures: Vec<Failure>) -> Result<(), RunError> {
+        let Some(last) = failures.last().cloned() else { return Ok(()) };
+        self.failed += failures.len() as u64;
+        let first = failures[0].clone();
+        self.job.failures.lock().unwrap_or_else(PoisonError::into_inner).extend(failures);
+        match self.job.options.errors.allowed(self.plan.samples()) {
+            Some(allowed) if self.failed > allowed => {
+                let error = match self.job.options.errors {
+                    ErrorPolicy::Raise => RunError::Sample(first),
+                    _ => RunError::Budget { failed: self.failed, allowed, last },
+                };
+                self.broken = Some(error.clone());
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.shared.remove_run(self.id);
+    }
+}
+
+/// What waiting for a run's front batch came to.
+pub(crate) enum Waited {
+    Ready(Arc<OpenBatch>, Instant),
+    TimedOut,
+    End,
+}
+
+impl RunState {
+    /// Takes the front batch if it is finished; `None` while it is not.
+    pub fn take_front(&mut self) -> Option<Result<Waited, RunError>> {
+        if self.front_is_ready() {
+            let front = self.in_flight.pop_front()?;
+            self.settle(&front);
+            return Some(Ok(Waited::Ready(front.batch, front.ready_at?)));
+        }
+        if let (true, Some(error)) = (self.in_flight.is_empty(), &self.broken) {
+            return Some(Err(error.clone()));
+        }
+        self.is_finished().then_some(Ok(Waited::End))
+    }
+
+    /// Writes a delivered batch into the ledger.
+    fn settle(&mut self, front: &InFlight) {
+        for row in 0..front.batch.samples.len() {
+            let position = front.first_position + row as u32;
+            let settled = if front.batch.failed(row) {
+                self.ledger.fail(position)
+            } else {
+                self.ledger.serve(position)
+            };
+            if let Err(error) = settled {
+                unreachable!("only leased rows are finished: {error}");
+            }
+        }
+    }
+}

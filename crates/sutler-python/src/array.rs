@@ -1,0 +1,154 @@
+//! Arrays whose memory belongs to a batch.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use sutler_media::{DType, Layout};
+
+use crate::dlpack::{self, DEVICE_CPU, Lent, ValueType};
+
+/// Who owns an array's values.
+#[derive(Clone)]
+enum Owner {
+    /// The rows of a batch; its memory goes back to the job when the last array over it is gone.
+    Batch(Arc<sutler_engine::Batch>),
+    /// A sample with a buffer of its own.
+    Bytes(Arc<Vec<u8>>),
+    /// Labels or ids.
+    Integers(Arc<Vec<i64>>),
+}
+
+impl Owner {
+    fn data(&self) -> NonNull<u8> {
+        let pointer = match self {
+            Owner::Batch(batch) => {
+                batch.memory().map_or(std::ptr::null_mut(), sutler_engine::BatchMemory::as_ptr)
+            }
+            Owner::Bytes(bytes) => bytes.as_ptr().cast_mut(),
+            Owner::Integers(values) => values.as_ptr().cast_mut().cast(),
+        };
+        NonNull::new(pointer).unwrap_or(NonNull::dangling())
+    }
+}
+
+/// An array that lends its memory: through DLPack to anyone, through `__array_interface__` to NumPy.
+#[pyclass(frozen)]
+pub struct Array {
+    owner: Owner,
+    shape: Vec<i64>,
+    /// Steps in values.
+    strides: Vec<i64>,
+    value_type: ValueType,
+}
+
+/// Dense steps for a shape in its own order.
+fn dense(shape: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis].max(1);
+    }
+    strides
+}
+
+/// Shape and steps of images: channels before rows and columns, whatever the order in memory.
+fn image_layout(leading: &[i64], height: u32, width: u32, layout: Layout) -> (Vec<i64>, Vec<i64>) {
+    let (height, width) = (i64::from(height), i64::from(width));
+    let shape: Vec<i64> = leading.iter().copied().chain([3, height, width]).collect();
+    let strides = match layout {
+        Layout::Nchw => dense(&shape),
+        Layout::Nhwc => {
+            let mut strides = vec![3 * height * width; leading.len()];
+            strides.extend([1, 3 * width, 3]);
+            strides
+        }
+    };
+    (shape, strides)
+}
+
+fn value_type(dtype: DType) -> ValueType {
+    match dtype {
+        DType::U8 => ValueType::U8,
+        DType::F32 => ValueType::F32,
+    }
+}
+
+impl Array {
+    /// All images of a batch whose samples have one size.
+    pub fn images(
+        batch: &Arc<sutler_engine::Batch>,
+        [height, width]: [u32; 2],
+        dtype: DType,
+        layout: Layout,
+    ) -> Self {
+        let (shape, strides) = image_layout(&[batch.len() as i64], height, width, layout);
+        Self { owner: Owner::Batch(Arc::clone(batch)), shape, strides, value_type: value_type(dtype) }
+    }
+
+    /// One image with a buffer of its own.
+    pub fn image(sample: sutler_engine::OwnSample, dtype: DType, layout: Layout) -> Self {
+        let (shape, strides) = image_layout(&[], sample.shape[0], sample.shape[1], layout);
+        Self { owner: Owner::Bytes(Arc::new(sample.data)), shape, strides, value_type: value_type(dtype) }
+    }
+
+    /// A row of integers.
+    pub fn integers(values: Vec<i64>) -> Self {
+        let shape = vec![values.len() as i64];
+        Self { owner: Owner::Integers(Arc::new(values)), shape, strides: vec![1], value_type: ValueType::I64 }
+    }
+}
+
+#[pymethods]
+impl Array {
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__(
+        &self,
+        py: Python<'_>,
+        stream: Option<Bound<'_, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Py<PyAny>> {
+        if stream.is_some_and(|stream| !stream.is_none()) {
+            return Err(PyValueError::new_err("this array is in host memory, which has no streams; pass stream=None"));
+        }
+        if dl_device.is_some_and(|device| device != (DEVICE_CPU, 0)) {
+            return Err(PyBufferError::new_err("this array is in host memory; export it there and copy it yourself"));
+        }
+        if copy == Some(true) {
+            return Err(PyBufferError::new_err("this array only lends its memory; copy the result yourself"));
+        }
+        let lent = Lent {
+            data: self.owner.data(),
+            shape: &self.shape,
+            strides: &self.strides,
+            value_type: self.value_type,
+        };
+        let versioned = max_version.is_some_and(|(major, _)| major >= 1);
+        dlpack::capsule(py, &lent, versioned, Box::new(self.owner.clone()))
+    }
+
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (DEVICE_CPU, 0)
+    }
+
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let interface = PyDict::new(py);
+        let bytes = self.value_type.bytes() as i64;
+        let strides: Vec<i64> = self.strides.iter().map(|step| step * bytes).collect();
+        interface.set_item("version", 3)?;
+        interface.set_item("shape", PyTuple::new(py, &self.shape)?)?;
+        interface.set_item("strides", PyTuple::new(py, strides)?)?;
+        interface.set_item("typestr", self.value_type.typestr())?;
+        interface.set_item("data", (self.owner.data().as_ptr() as usize, false))?;
+        Ok(interface)
+    }
+}

@@ -1,0 +1,295 @@
+//! Threads, jobs, epochs and batches.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, Shard};
+use sutler_engine::{ErrorPolicy, JobOptions, Next};
+use sutler_media::{Layout, OutputSpec};
+
+use crate::array::Array;
+use crate::dataset::Dataset;
+use crate::errors::run_error;
+use crate::pipeline::Pipeline;
+
+/// How long a waiting consumer may keep Ctrl-C waiting.
+const SIGNAL_CHECK: Duration = Duration::from_millis(50);
+
+fn value_error(error: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// A set of worker threads.
+#[pyclass(frozen)]
+pub struct Engine {
+    /// Taken by `close`.
+    inner: Mutex<Option<sutler_engine::Engine>>,
+    threads: usize,
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    fn new(threads: usize) -> PyResult<Self> {
+        let inner = sutler_engine::Engine::new(threads).map_err(|error| {
+            PyOSError::new_err(format!("{threads} worker threads could not be started: {error}; lower num_workers"))
+        })?;
+        Ok(Self { inner: Mutex::new(Some(inner)), threads })
+    }
+
+    #[getter]
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Whether the threads live in this process; false in a forked child.
+    #[getter]
+    fn is_here(&self) -> bool {
+        self.inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .is_some_and(sutler_engine::Engine::is_here)
+    }
+
+    /// Begins an epoch over all samples, from a cursor on.
+    #[allow(clippy::too_many_arguments)] // one call per epoch, by keyword
+    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size))]
+    fn start(
+        &self,
+        py: Python<'_>,
+        job: &Job,
+        epoch: u32,
+        consumed: u64,
+        shuffle: bool,
+        seed: u64,
+        batch_size: u32,
+        drop_last: bool,
+        rank: u32,
+        world_size: u32,
+    ) -> PyResult<Run> {
+        let shard = Shard::new(rank, world_size).map_err(value_error)?;
+        let spec = JobSpec { batch_size, drop_last, shard };
+        let samples = job.samples;
+        let plan = py.detach(|| {
+            let permutation = if shuffle {
+                Permutation::shuffled(samples, seed, epoch)
+            } else {
+                Permutation::identity(samples)
+            };
+            EpochPlan::new(permutation, &spec, JobCursor { epoch, consumed })
+        });
+        self.begin(job, plan.map_err(value_error)?, epoch)
+    }
+
+    /// Begins an epoch over what a sampler drew.
+    #[pyo3(signature = (job, indices, *, epoch, consumed, batch_size, drop_last))]
+    fn start_drawn(
+        &self,
+        job: &Job,
+        indices: Vec<u64>,
+        epoch: u32,
+        consumed: u64,
+        batch_size: u32,
+        drop_last: bool,
+    ) -> PyResult<Run> {
+        let cursor = JobCursor { epoch, consumed };
+        let plan = EpochPlan::drawn(&indices, job.samples, batch_size, drop_last, cursor);
+        self.begin(job, plan.map_err(value_error)?, epoch)
+    }
+
+    /// Begins an epoch over what a batch sampler drew.
+    #[pyo3(signature = (job, batches, *, epoch, consumed))]
+    fn start_batches(&self, job: &Job, batches: Vec<Vec<u64>>, epoch: u32, consumed: u64) -> PyResult<Run> {
+        let plan = EpochPlan::drawn_batches(&batches, job.samples, JobCursor { epoch, consumed });
+        self.begin(job, plan.map_err(value_error)?, epoch)
+    }
+
+    /// Ends the threads and waits for them.
+    fn close(&self, py: Python<'_>) {
+        let engine = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| {
+            if let Some(engine) = engine {
+                engine.close();
+            }
+        });
+    }
+}
+
+impl Engine {
+    fn begin(&self, job: &Job, plan: EpochPlan, epoch: u32) -> PyResult<Run> {
+        let engine = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let engine = engine.as_ref().ok_or_else(|| PyRuntimeError::new_err("the loader is closed"))?;
+        let run = engine.start(&job.inner, plan, epoch);
+        Ok(Run { inner: Mutex::new(Some(run)), output: job.output, layout: job.layout })
+    }
+}
+
+/// What is prepared, and into which memory.
+#[pyclass(frozen)]
+pub struct Job {
+    inner: Arc<sutler_engine::Job>,
+    samples: u32,
+    output: OutputSpec,
+    layout: Layout,
+}
+
+#[pymethods]
+impl Job {
+    #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
+    #[new]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, errors, errors_max=None, errors_rate=None))]
+    fn new(
+        dataset: &Dataset,
+        pipeline: &Pipeline,
+        seed: u64,
+        channels_last: bool,
+        batch_size: usize,
+        batches_ahead: usize,
+        batches_held: usize,
+        errors: &str,
+        errors_max: Option<u64>,
+        errors_rate: Option<f64>,
+    ) -> PyResult<Self> {
+        let layout = if channels_last { Layout::Nhwc } else { Layout::Nchw };
+        let policy = match errors {
+            "raise" => ErrorPolicy::Raise,
+            "skip" => ErrorPolicy::Skip,
+            "budget" => ErrorPolicy::Budget { count_max: errors_max, rate_max: errors_rate },
+            other => return Err(PyValueError::new_err(format!("errors={other:?} is not a policy"))),
+        };
+        let preparation = dataset.preparation(pipeline, layout, seed);
+        let options = JobOptions { batch_size, batches_ahead, batches_held, errors: policy };
+        let inner = sutler_engine::Job::new(Arc::new(preparation), options)
+            .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+        Ok(Self { inner, samples: dataset.samples(), output: pipeline.inner.output(), layout })
+    }
+
+    /// Address and size of the batch memory, where samples have one size.
+    #[getter]
+    fn arena(&self) -> Option<(usize, usize)> {
+        self.inner.arena().map(|arena| arena.range())
+    }
+
+    /// The failures of the latest epoch: id, path, kind, reason.
+    fn failures(&self) -> Vec<(u32, String, &'static str, String)> {
+        let failures = self.inner.failures();
+        failures.into_iter().map(|f| (f.sample.0, f.path, f.kind, f.reason)).collect()
+    }
+
+    /// All figures so far, as JSON.
+    fn metrics(&self) -> PyResult<String> {
+        serde_json::to_string(&self.inner.metrics().snapshot()).map_err(value_error)
+    }
+}
+
+/// One epoch, seen from the consumer.
+#[pyclass(frozen)]
+pub struct Run {
+    /// One consumer at a time. Taken by `close`.
+    inner: Mutex<Option<sutler_engine::Run>>,
+    output: OutputSpec,
+    layout: Layout,
+}
+
+#[pymethods]
+impl Run {
+    /// How many batches the run delivers in all.
+    #[getter]
+    fn batches(&self) -> u64 {
+        self.with(|run| run.batches()).unwrap_or(0)
+    }
+
+    /// How much of the epoch's sequence all ranks have consumed.
+    #[getter]
+    fn consumed(&self) -> u64 {
+        self.with(|run| run.cursor().consumed).unwrap_or(0)
+    }
+
+    /// The next batch; `None` at the end of the epoch. Raises `TimeoutError` after `timeout` seconds, if given.
+    #[pyo3(signature = (timeout=None))]
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Batch>> {
+        let deadline = timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+        loop {
+            let wait = deadline
+                .map_or(SIGNAL_CHECK, |at| at.saturating_duration_since(Instant::now()).min(SIGNAL_CHECK));
+            let answer = py.detach(|| {
+                let mut run = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+                run.as_mut().map(|run| run.next(wait))
+            });
+            match answer {
+                None | Some(Ok(Next::End)) => return Ok(None),
+                Some(Err(error)) => return Err(run_error(py, &error)),
+                Some(Ok(Next::Batch(batch))) => {
+                    return Ok(Some(Batch { inner: Arc::new(batch), output: self.output, layout: self.layout }));
+                }
+                Some(Ok(Next::TimedOut)) => {
+                    py.check_signals()?;
+                    if deadline.is_some_and(|at| at <= Instant::now()) {
+                        return Err(pyo3::exceptions::PyTimeoutError::new_err("no batch was ready in time"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Calls the rest of the epoch off.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(self.inner.lock().unwrap_or_else(PoisonError::into_inner).take()));
+    }
+}
+
+impl Run {
+    fn with<T>(&self, look: impl FnOnce(&sutler_engine::Run) -> T) -> Option<T> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(look)
+    }
+}
+
+/// A finished batch; the arrays it hands out share its memory.
+#[pyclass(frozen)]
+pub struct Batch {
+    inner: Arc<sutler_engine::Batch>,
+    output: OutputSpec,
+    layout: Layout,
+}
+
+#[pymethods]
+impl Batch {
+    fn __len__(&self) -> usize {
+        self.inner.len()
+    }
+
+    /// Whether all images have one size, so that `images` is one array.
+    #[getter]
+    fn is_block(&self) -> bool {
+        self.output.size.is_some()
+    }
+
+    /// Whether the memory is part of the job's arena.
+    #[getter]
+    fn in_arena(&self) -> bool {
+        self.inner.memory().is_some_and(sutler_engine::BatchMemory::in_arena)
+    }
+
+    /// All images as one array.
+    fn images(&self) -> PyResult<Array> {
+        let size = self.output.size.ok_or_else(|| PyValueError::new_err("the images differ in size"))?;
+        Ok(Array::images(&self.inner, size, self.output.dtype, self.layout))
+    }
+
+    /// The images one by one, where they differ in size. The second call finds none.
+    fn take_images(&self) -> Vec<Array> {
+        let samples = self.inner.take_owned();
+        samples.into_iter().map(|sample| Array::image(sample, self.output.dtype, self.layout)).collect()
+    }
+
+    fn labels(&self) -> Array {
+        Array::integers(self.inner.labels().to_vec())
+    }
+
+    fn ids(&self) -> Array {
+        Array::integers(self.inner.ids().iter().map(|id| i64::from(id.0)).collect())
+    }
+}

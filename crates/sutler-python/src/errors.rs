@@ -1,0 +1,32 @@
+//! From the engine's errors to the exceptions users catch; the classes live in `sutler.errors`.
+
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError};
+use pyo3::prelude::*;
+use sutler_engine::{Failure, RunError};
+
+fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    py.import("sutler.errors")?.getattr(name)
+}
+
+/// A sample that failed, as an exception with fields.
+pub fn sample_error(py: Python<'_>, failure: &Failure) -> PyErr {
+    let made = class(py, "SampleError").and_then(|class| {
+        class.call1((failure.sample.0, &failure.path, failure.kind, &failure.reason))
+    });
+    made.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// A run that cannot go on.
+pub fn run_error(py: Python<'_>, error: &RunError) -> PyErr {
+    match error {
+        RunError::Sample(failure) => sample_error(py, failure),
+        RunError::Budget { failed, allowed, last } => {
+            let made = class(py, "ErrorBudgetExceeded").and_then(|class| {
+                class.call1((*failed, *allowed, last.sample.0, &last.path, last.kind, &last.reason))
+            });
+            made.map_or_else(|error| error, PyErr::from_value)
+        }
+        RunError::Memory(text) => PyMemoryError::new_err(text.clone()),
+        RunError::Closed => PyRuntimeError::new_err("the loader was closed while it was being iterated over"),
+    }
+}

@@ -1,0 +1,118 @@
+"""Checks of a loader's arguments: PyTorch's rules and messages, and our own."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from sutler.errors import Errors
+
+#: Orders that this release can serve.
+ORDERS = ("strict",)
+
+
+@dataclass(frozen=True)
+class ErrorPolicy:
+    """An ``errors=`` argument in the engine's terms."""
+
+    name: str
+    max: int | None = None
+    rate: float | None = None
+
+
+def error_policy(errors: Any) -> ErrorPolicy:
+    """The policy an ``errors=`` argument asks for."""
+    if isinstance(errors, Errors):
+        return ErrorPolicy("budget", errors.max, errors.rate)
+    if errors in ("raise", "skip"):
+        return ErrorPolicy(errors)
+    raise ValueError(
+        f"errors should be 'raise', 'skip', or a budget such as sutler.Errors(max=100), got {errors!r}"
+    )
+
+
+def check_arguments(
+    *,
+    dataset: Any,
+    batch_size: Any,
+    shuffle: Any,
+    sampler: Any,
+    batch_sampler: Any,
+    num_workers: Any,
+    drop_last: bool,
+    timeout: float,
+    prefetch_factor: Any,
+    persistent_workers: bool,
+    in_order: Any,
+    order: str,
+    seed: Any,
+    device: Any,
+    device_normalize: bool,
+) -> None:
+    """Raises what PyTorch's ``DataLoader`` would raise for these arguments, or our own error for our own."""
+    from sutler.datasets import NativeDataset
+
+    if not isinstance(dataset, NativeDataset):
+        raise TypeError(
+            f"dataset should be a native Sutler dataset (sutler.ImageFolder, sutler.Manifest), "
+            f"got {type(dataset).__module__}.{type(dataset).__qualname__}. Datasets written in Python are not "
+            f"supported yet; keep torch.utils.data.DataLoader for this one."
+        )
+    if num_workers is not None and num_workers < 0:
+        raise ValueError(
+            "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing."
+        )
+    if timeout < 0:
+        raise ValueError("timeout option should be non-negative")
+    if num_workers == 0 and prefetch_factor not in (None, 2):
+        raise ValueError(
+            "prefetch_factor option could only be specified in multiprocessing."
+            "let num_workers > 0 to enable multiprocessing, otherwise set prefetch_factor to None."
+        )
+    if prefetch_factor is not None and prefetch_factor < 1:
+        raise ValueError("prefetch_factor option should be non-negative")
+    if persistent_workers and num_workers == 0:
+        raise ValueError("persistent_workers option needs num_workers > 0")
+    if shuffle not in (None, False, True):
+        raise ValueError(f"shuffle should be a bool or None, got {shuffle!r}")
+    if sampler is not None and shuffle:
+        raise ValueError("sampler option is mutually exclusive with shuffle")
+    if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+        raise ValueError(
+            "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
+        )
+    if batch_size is None and drop_last:
+        raise ValueError(
+            "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
+        )
+    if batch_size is not None and (
+        not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0
+    ):
+        raise ValueError(
+            f"batch_size should be a positive integer value, but got batch_size={batch_size}"
+        )
+    if not isinstance(in_order, bool):
+        raise TypeError(f"in_order should be a bool, got {in_order!r}")
+    if order not in ORDERS:
+        raise ValueError(f"order should be one of {', '.join(map(repr, ORDERS))}, got {order!r}")
+    if not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise ValueError(f"seed should be an integer from 0 to 2**64 - 1, got {seed!r}")
+    if device_normalize and device is None:
+        raise ValueError("device_normalize=True needs a device, e.g. device='cuda'")
+
+
+def place_in_job(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """This process's rank and the number of ranks: as given, else from ``torch.distributed``, else the only one."""
+    if (rank is None) != (world_size is None):
+        raise ValueError(f"rank and world_size go together, got rank={rank} and world_size={world_size}")
+    if rank is None or world_size is None:
+        distributed = getattr(sys.modules.get("torch"), "distributed", None)
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+        return 0, 1
+    if world_size < 1:
+        raise ValueError(f"world_size should be at least 1, got {world_size}")
+    if not 0 <= rank < world_size:
+        raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {world_size - 1}]")
+    return rank, world_size

@@ -1,0 +1,31 @@
+"""A bar with the rate and the share of time spent waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sutler._epoch import EpochIterator
+    from sutler.loader import Loader
+
+
+def with_progress(iterator: EpochIterator, loader: Loader) -> Iterator[Any]:
+    """The same batches, with a tqdm bar over them."""
+    try:
+        from tqdm.auto import tqdm
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "progress=True needs tqdm. Install it with `pip install tqdm`, or pass progress=False."
+        ) from None
+    before = loader.stats()
+    with tqdm(total=len(iterator), unit="batch", desc=f"epoch {iterator._epoch}") as bar:
+        for batch in iterator:
+            bar.update()
+            now = loader.stats()
+            seconds = now["seconds"] - before["seconds"]
+            if seconds > 0:
+                rate = (now["samples"] - before["samples"]) / seconds
+                waited = (now["wait_seconds"] - before["wait_seconds"]) / seconds
+                bar.set_postfix_str(f"{rate:,.0f} img/s, {waited:.0%} stalled", refresh=False)
+            yield batch

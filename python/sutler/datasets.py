@@ -1,0 +1,294 @@
+"""Datasets whose samples are read, decoded and transformed by native threads."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from sutler import _sutler
+from sutler._output import converter, resolve_output
+from sutler.transforms import Lowered, lower, run_tail
+
+Io = Literal["buffered", "direct"]
+
+#: Pillow's threshold for a decompression bomb error: a picture with more pixels is refused.
+PIXELS_MAX = 178_956_970
+#: A file larger than this is refused before it is read.
+BYTES_MAX = 1 << 30
+
+
+def _listing_progress(enabled: bool | None) -> Callable[[int], None] | None:
+    """A counter on the terminal, for listings that take longer than a moment."""
+    if enabled is False or (enabled is None and not sys.stderr.isatty()):
+        return None
+
+    def show(files: int) -> None:
+        sys.stderr.write(f"\rlisting: {files:,} files")
+        sys.stderr.flush()
+
+    return show
+
+
+class NativeDataset:
+    """What all native datasets have in common; not made directly."""
+
+    _native: _sutler.Dataset
+    #: The transform as it was given.
+    transform: Any
+    #: What is done to the class index, if anything.
+    target_transform: Callable[[int], Any] | None
+    #: The transform split into native operations and what runs in Python.
+    lowered: Lowered
+
+    def _set_up(
+        self,
+        native: _sutler.Dataset,
+        transform: Any,
+        target_transform: Callable[[int], Any] | None,
+        dct_scaling: bool,
+    ) -> None:
+        self._native = native
+        self.transform = transform
+        self.target_transform = target_transform
+        self.dct_scaling = dct_scaling
+        self.lowered = lower(transform)
+        self._pipeline = self.pipeline(len(self.lowered.ops))
+
+    def pipeline(self, operations: int) -> _sutler.Pipeline:
+        """The checked native pipeline of the first ``operations`` operations."""
+        return _sutler.Pipeline(json.dumps(self.lowered.ops[:operations]), dct_scaling=self.dct_scaling)
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes, sorted; a label is an index into them."""
+        return self._native.classes
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """From a class's name to its label."""
+        return {name: index for index, name in enumerate(self.classes)}
+
+    @property
+    def targets(self) -> list[int]:
+        """Every sample's label, in order."""
+        return self._native.labels()
+
+    @property
+    def samples(self) -> list[tuple[str, int]]:
+        """Every sample's path and label, in order."""
+        return [(self._native.path(index), label) for index, label in enumerate(self.targets)]
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the listing: two datasets with the same paths, labels and classes share it."""
+        return self._native.fingerprint
+
+    def path(self, index: int) -> str:
+        """Where sample ``index`` comes from."""
+        return self._native.path(self._check(index))
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        """The sample as a loader with ``seed=0`` would deliver it in epoch 0, and its label."""
+        index = self._check(index)
+        output = resolve_output(None)
+        array = self._native.load(index, self._pipeline, seed=0, epoch=0)
+        label: Any = self._native.label(index)
+        image = self.finish(converter("numpy")(array), index, seed=0, epoch=0)
+        if output == "torch" and not self.lowered.tail:
+            image = converter("torch")(array)
+        return image, self.target_transform(label) if self.target_transform else label
+
+    def finish(self, image: Any, index: int, *, seed: int, epoch: int) -> Any:
+        """What the Python part of the transform makes of a natively prepared image."""
+        if not self.lowered.tail:
+            return image
+        with _sample_randomness(_sutler.user_seed(seed, epoch, index)):
+            return run_tail(self.lowered, image)
+
+    def _check(self, index: int) -> int:
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
+            raise IndexError(f"sample {index} of a dataset with {len(self)} samples")
+        return position
+
+    def __repr__(self) -> str:
+        lines = [f"Dataset {type(self).__name__}", f"    Number of datapoints: {len(self)}"]
+        lines += [f"    {line}" for line in self._describe()]
+        if self.transform is not None:
+            lines.append(f"    Transform: {self.transform!r}")
+        return "\n".join(lines)
+
+    def _describe(self) -> list[str]:
+        return []
+
+
+class _sample_randomness:
+    """Gives Python's, NumPy's and PyTorch's global generators a sample's own seed, and puts them back after."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def __enter__(self) -> None:
+        import random
+
+        import numpy as np
+
+        self._python = random.getstate()
+        self._numpy = np.random.get_state()
+        random.seed(self._seed)
+        np.random.seed(self._seed % 2**32)
+        torch = sys.modules.get("torch")
+        self._torch = torch.get_rng_state() if torch else None
+        if torch:
+            torch.default_generator.manual_seed(self._seed % 2**63)
+
+    def __exit__(self, *_: object) -> None:
+        import random
+
+        import numpy as np
+
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)
+        if self._torch is not None:
+            sys.modules["torch"].set_rng_state(self._torch)
+
+
+class ImageFolder(NativeDataset):
+    """Images in one folder per class, as ``torchvision.datasets.ImageFolder`` reads them.
+
+    Samples come in torchvision's order and with its labels: classes are the sorted names of the folders below
+    ``root``, and each class's files are listed depth first, sorted.
+
+    Args:
+        root: The folder that holds the class folders.
+        transform: A :class:`sutler.transforms.Compose`, a torchvision (v1 or v2) pipeline, or any callable. What is
+            known runs in native threads; the rest runs in Python on the native result, and a warning says so.
+        target_transform: A function of the label.
+        extensions: File name endings that count as images; torchvision's by default.
+        allow_empty: Accept class folders without images.
+        io: ``"buffered"`` reads through the page cache, ``"direct"`` past it.
+        dct_scaling: Let JPEGs be decoded at 1/2, 1/4 or 1/8 where the crop is at least that much larger than the
+            result. Faster; turn it off for results that are faithful to a full decode.
+        pixels_max: Refuse pictures with more pixels, before memory is taken for them.
+        bytes_max: Refuse larger files.
+        progress: Show a counter while listing; by default only on a terminal.
+
+    Raises:
+        FileNotFoundError: The folder is missing, has no class folders, or a class has no images.
+
+    Example:
+        >>> import sutler, sutler.testing, tempfile
+        >>> from sutler import transforms as T
+        >>> folder = tempfile.mkdtemp()
+        >>> sutler.testing.make_photos(folder, count=6, classes=2)
+        >>> dataset = sutler.ImageFolder(folder, transform=T.Compose([T.Resize(64), T.CenterCrop(64)]))
+        >>> len(dataset), dataset.classes
+        (6, ['class_0', 'class_1'])
+        >>> image, label = dataset[5]
+        >>> tuple(image.shape), label
+        ((3, 64, 64), 1)
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        transform: Any = None,
+        target_transform: Callable[[int], Any] | None = None,
+        extensions: Iterable[str] | None = None,
+        *,
+        allow_empty: bool = False,
+        io: Io = "buffered",
+        dct_scaling: bool = True,
+        pixels_max: int = PIXELS_MAX,
+        bytes_max: int = BYTES_MAX,
+        progress: bool | None = None,
+    ) -> None:
+        self.root = os.fspath(root)
+        if isinstance(extensions, str):
+            extensions = (extensions,)
+        native = _sutler.Dataset.image_folder(
+            self.root,
+            extensions=None if extensions is None else list(extensions),
+            allow_empty=allow_empty,
+            io=io,
+            pixels_max=pixels_max,
+            bytes_max=bytes_max,
+            progress=_listing_progress(progress),
+        )
+        self._set_up(native, transform, target_transform, dct_scaling)
+
+    @property
+    def imgs(self) -> list[tuple[str, int]]:
+        """The same as :attr:`samples`, under torchvision's other name for it."""
+        return self.samples
+
+    def _describe(self) -> list[str]:
+        return [f"Root location: {self.root}"]
+
+
+class Manifest(NativeDataset):
+    """Images named by a CSV or JSON-lines file with a ``path`` and a ``label`` for each.
+
+    Paths are relative to ``root``, by default the manifest's own folder. Labels may be integers, which are used as
+    they are, or names, which are sorted into classes. The same file may be listed many times.
+
+    Args:
+        path: The manifest: ``.csv``, ``.tsv``, ``.jsonl`` or ``.ndjson``.
+        transform: As in :class:`ImageFolder`.
+        target_transform: As in :class:`ImageFolder`.
+        root: Where relative paths start.
+        io: As in :class:`ImageFolder`.
+        dct_scaling: As in :class:`ImageFolder`.
+        pixels_max: As in :class:`ImageFolder`.
+        bytes_max: As in :class:`ImageFolder`.
+        progress: As in :class:`ImageFolder`.
+
+    Raises:
+        FileNotFoundError: The manifest is missing.
+        ValueError: A line is not understood; the message names it.
+
+    Example:
+        >>> import pathlib, sutler, sutler.testing, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> sutler.testing.make_photos(folder, count=2, classes=1)
+        >>> rows = [f"{p.relative_to(folder)},cat" for p in sorted(folder.rglob("*.jpg"))]
+        >>> _ = (folder / "list.csv").write_text("path,label\\n" + "\\n".join(rows))
+        >>> sutler.Manifest(folder / "list.csv").classes
+        ['cat']
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        transform: Any = None,
+        target_transform: Callable[[int], Any] | None = None,
+        *,
+        root: str | os.PathLike[str] | None = None,
+        io: Io = "buffered",
+        dct_scaling: bool = True,
+        pixels_max: int = PIXELS_MAX,
+        bytes_max: int = BYTES_MAX,
+        progress: bool | None = None,
+    ) -> None:
+        self.manifest = os.fspath(path)
+        native = _sutler.Dataset.manifest(
+            self.manifest,
+            root=None if root is None else os.fspath(root),
+            io=io,
+            pixels_max=pixels_max,
+            bytes_max=bytes_max,
+            progress=_listing_progress(progress),
+        )
+        self._set_up(native, transform, target_transform, dct_scaling)
+
+    def _describe(self) -> list[str]:
+        return [f"Manifest: {self.manifest}"]
+
+
+__all__: Sequence[str] = ["ImageFolder", "Manifest", "NativeDataset"]

@@ -1,0 +1,412 @@
+"""The loader: PyTorch's arguments, native threads, exactly-once epochs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+from sutler import _sutler
+from sutler._arguments import ErrorPolicy, check_arguments, error_policy, place_in_job
+from sutler._cuda import BATCHES_AHEAD, PinnedArena
+from sutler._epoch import EpochIterator, Position
+from sutler._output import Output, resolve_output
+from sutler._sampling import EpochBatchSampler, EpochSampler
+from sutler._state import check_state, make_state
+from sutler.datasets import NativeDataset
+from sutler.errors import Errors, Failure
+
+#: Delivered batches for which memory is kept ready: the one in use and the one just before it.
+BATCHES_HELD = 2
+
+
+class Loader:
+    """Serves a dataset in batches, each sample of an epoch exactly once.
+
+    The arguments up to ``in_order`` are PyTorch's ``DataLoader``'s, with its names, order, meanings and errors, and each
+    is an attribute. For a native dataset (:class:`sutler.ImageFolder`, :class:`sutler.Manifest`) the work is done by
+    threads outside of Python, so there is nothing to start up, nothing to pickle, and no copy between processes.
+
+    Args:
+        dataset: A native dataset.
+        batch_size: Samples per batch; ``None`` yields single samples.
+        shuffle: Reorder the samples in every epoch.
+        sampler: Where the order comes from instead; an iterable of indices.
+        batch_sampler: Where whole batches come from instead; an iterable of lists of indices.
+        num_workers: Threads; by default one per usable core. With 0 the caller does the work itself.
+        collate_fn: Called with a list of ``(image, label)`` to make a batch. The default needs no copy.
+        pin_memory: Register the batch memory with CUDA, once.
+        drop_last: Leave an incomplete last batch out.
+        timeout: Seconds to wait for a batch before ``RuntimeError``; 0 waits for ever.
+        worker_init_fn: Kept for compatibility; native threads run no Python.
+        multiprocessing_context: Kept for compatibility; there are no worker processes.
+        generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
+        prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making.
+        persistent_workers: Kept for compatibility; threads always stay between epochs.
+        in_order: Deliver batches in the order of the epoch.
+        order: ``"strict"``: the seeded permutation exactly.
+        seed: With the epoch and the sample's index, decides all randomness.
+        rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
+        world_size: How many processes the job has; likewise.
+        errors: What a bad sample does: ``"raise"``, ``"skip"``, or a budget such as ``sutler.Errors(max=100)``.
+        return_ids: Yield the samples' indices as the last element of each batch.
+        output: ``"torch"``, ``"numpy"`` or ``"dlpack"``; PyTorch where it is installed.
+        channels_last: Keep the values of a pixel together in memory. The shape is NCHW either way.
+        device: Copy batches to this device ahead of the trainer, e.g. ``"cuda"``.
+        device_normalize: With ``device``, send bytes and do a trailing ``ToDtype``/``Normalize`` there.
+        progress: Show a bar with the rate and the share of time spent waiting.
+
+    Example:
+        >>> import sutler, sutler.testing, tempfile
+        >>> from sutler import transforms as T
+        >>> folder = tempfile.mkdtemp()
+        >>> sutler.testing.make_photos(folder, count=10, classes=2)
+        >>> train = sutler.ImageFolder(folder, transform=T.Compose([T.RandomResizedCrop(32), T.ToDtype("float32")]))
+        >>> loader = sutler.Loader(train, batch_size=4, shuffle=True)
+        >>> [tuple(images.shape) for images, labels in loader]
+        [(4, 3, 32, 32), (4, 3, 32, 32), (2, 3, 32, 32)]
+        >>> loader.stats()["samples"]
+        10
+    """
+
+    def __init__(
+        self,
+        dataset: NativeDataset,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[list[int]] | None = None,
+        num_workers: int | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        prefetch_factor: int | None = 2,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        order: Literal["strict"] = "strict",
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        errors: Literal["raise", "skip"] | Errors = "raise",
+        return_ids: bool = False,
+        output: Output | None = None,
+        channels_last: bool = False,
+        device: Any = None,
+        device_normalize: bool = False,
+        progress: bool = False,
+    ) -> None:
+        check_arguments(
+            dataset=dataset,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            num_workers=num_workers,
+            drop_last=drop_last,
+            timeout=timeout,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            in_order=in_order,
+            order=order,
+            seed=seed,
+            device=device,
+            device_normalize=device_normalize,
+        )
+        self.dataset = dataset
+        self.batch_size = None if batch_sampler is not None else batch_size
+        self.shuffle = bool(shuffle)
+        self.num_workers = _sutler.usable_cores() if num_workers is None else num_workers
+        self.collate_fn = collate_fn
+        self.pin_memory = pin_memory
+        self.pin_memory_device = pin_memory_device
+        self.drop_last = drop_last
+        self.timeout = timeout
+        self.worker_init_fn = worker_init_fn
+        self.multiprocessing_context = multiprocessing_context
+        self.generator = generator
+        self.prefetch_factor = prefetch_factor if prefetch_factor is not None else 2
+        self.persistent_workers = persistent_workers
+        self.in_order = in_order
+        self.order = order
+        self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
+        self.rank, self.world_size = place_in_job(rank, world_size)
+        self.errors = errors
+        self.return_ids = return_ids
+        self.output = resolve_output(output)
+        self.channels_last = channels_last
+        self.device = device
+        self.device_normalize = device_normalize
+        self.progress = progress
+
+        self._policy: ErrorPolicy = error_policy(errors)
+        self._given_sampler = sampler
+        self._given_batch_sampler = batch_sampler
+        own_sampler = EpochSampler(self._epoch_order, self._share, self.set_epoch)
+        self.sampler: Any = own_sampler if sampler is None else sampler
+        if batch_sampler is not None:
+            self.batch_sampler: Any = batch_sampler
+        else:
+            self.batch_sampler = (
+                None if batch_size is None else EpochBatchSampler(self.sampler, batch_size, drop_last)
+            )
+
+        self._split_pipeline()
+        self._next_epoch = 0
+        self._position: Position | None = None
+        self._resume: Position | None = None
+        self._engine: _sutler.Engine | None = None
+        self._job: _sutler.Job | None = None
+        self._pinned: PinnedArena | None = None
+        self._owner = os.getpid()
+        self._closed = False
+        self._iterators: list[EpochIterator] = []
+
+    # --- what runs where -------------------------------------------------------------------------------------------
+
+    def _split_pipeline(self) -> None:
+        """Decides which operations the threads run and which are left for the device."""
+        operations = self.dataset.lowered.ops
+        native = len(operations)
+        self._device_operations: list[dict[str, Any]] = []
+        if self.device is not None and self.device_normalize:
+            while native and operations[native - 1]["op"] in ("to_dtype", "normalize"):
+                native -= 1
+            self._device_operations = operations[native:]
+        self._pipeline = self.dataset.pipeline(native)
+
+    @property
+    def _batches_ahead(self) -> int:
+        """How many batches to prepare ahead: `prefetch_factor`, or more where batches are smaller than the team."""
+        per_batch = max(1, self.batch_size or 1)
+        wanted = -(-self.prefetch_factor * max(1, self.num_workers) // per_batch)
+        return max(1, self.prefetch_factor, wanted)
+
+    def _start_engine(self) -> tuple[_sutler.Engine, _sutler.Job]:
+        """Threads and memory, made when first needed and again after a fork."""
+        if self._closed:
+            raise RuntimeError("this loader is closed; make a new one to iterate again")
+        if self._owner != os.getpid():
+            # A forked child has none of the threads, and their locks may be held for ever: start afresh.
+            self._owner = os.getpid()
+            self._engine = self._job = self._pinned = None
+            self._iterators = []
+        if self._engine is None or self._job is None:
+            self._engine = _sutler.Engine(self.num_workers)
+            held = BATCHES_HELD + (2 * BATCHES_AHEAD if self.device is not None else 0)
+            self._job = _sutler.Job(
+                self.dataset._native,
+                self._pipeline,
+                seed=self.seed,
+                channels_last=self.channels_last,
+                batch_size=self._batch_size_max(),
+                batches_ahead=self._batches_ahead,
+                batches_held=held,
+                errors=self._policy.name,
+                errors_max=self._policy.max,
+                errors_rate=self._policy.rate,
+            )
+            if (self.pin_memory or _is_cuda(self.device)) and self._job.arena is not None:
+                self._pinned = PinnedArena(*self._job.arena)
+        return self._engine, self._job
+
+    def _batch_size_max(self) -> int:
+        if self._given_batch_sampler is not None:
+            # Batches of a batch sampler are only known when drawn; memory is taken per batch as they come.
+            return int(getattr(self._given_batch_sampler, "batch_size", 0) or 0) or self._largest_batch
+        return self.batch_size or 1
+
+    # --- epochs ----------------------------------------------------------------------------------------------------
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch that the next ``iter(loader)`` runs; without it epochs count up from 0."""
+        if epoch < 0:
+            raise ValueError(f"epoch should be at least 0, got {epoch}")
+        if self._resume is not None and self._resume.epoch != epoch:
+            self._resume = None
+        self._next_epoch = epoch
+        for given in (self._given_sampler, self._given_batch_sampler):
+            inner = getattr(given, "sampler", given)
+            if hasattr(inner, "set_epoch"):
+                inner.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        position = self._resume or Position(self._next_epoch, 0)
+        self._resume = None
+        self._position = position
+        self._next_epoch = position.epoch + 1
+        iterator = EpochIterator(self, position)
+        self._iterators = [old for old in self._iterators if not old.finished] + [iterator]
+        if self.progress:
+            from sutler._progress import with_progress
+
+            return with_progress(iterator, self)
+        return iterator
+
+    def _begin(self, position: Position) -> tuple[_sutler.Run, _sutler.Job]:
+        """Starts the native side of an epoch at a position."""
+        if self._given_batch_sampler is not None:
+            batches = [list(batch) for batch in self._given_batch_sampler]
+            self._largest_batch = max((len(batch) for batch in batches), default=1)
+            engine, job = self._start_engine()
+            run = engine.start_batches(job, batches, epoch=position.epoch, consumed=position.consumed)
+        elif self._given_sampler is not None:
+            indices = [int(index) for index in self._given_sampler]
+            engine, job = self._start_engine()
+            run = engine.start_drawn(
+                job,
+                indices,
+                epoch=position.epoch,
+                consumed=position.consumed,
+                batch_size=self.batch_size or 1,
+                drop_last=self.drop_last,
+            )
+        else:
+            engine, job = self._start_engine()
+            run = engine.start(
+                job,
+                epoch=position.epoch,
+                consumed=position.consumed,
+                shuffle=self.shuffle,
+                seed=self.seed,
+                batch_size=self.batch_size or 1,
+                drop_last=self.drop_last,
+                rank=self.rank,
+                world_size=self.world_size,
+            )
+        return run, job
+
+    _largest_batch = 1
+
+    def _share(self) -> int:
+        """How many samples this rank gets in an epoch."""
+        samples = len(self.dataset)
+        return samples // self.world_size if self.drop_last else -(-samples // self.world_size)
+
+    def _epoch_order(self) -> list[int]:
+        return _sutler.epoch_order(
+            len(self.dataset),
+            shuffle=self.shuffle,
+            seed=self.seed,
+            epoch=self._next_epoch,
+            drop_last=self.drop_last,
+            rank=self.rank,
+            world_size=self.world_size,
+        )
+
+    def __len__(self) -> int:
+        if self._given_batch_sampler is not None:
+            return len(self._given_batch_sampler)  # type: ignore[arg-type]  # TypeError when unknown, as documented
+        samples = self._share() if self._given_sampler is None else len(self._given_sampler)  # type: ignore[arg-type]
+        batch_size = self.batch_size or 1
+        return samples // batch_size if self.drop_last else -(-samples // batch_size)
+
+    # --- checkpoints -----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands: small, plain JSON, to be kept with the model's checkpoint.
+
+        Valid between any two batches, and on any rank: all ranks consume in step, so one rank's state can be loaded by
+        all of them, and by any other number of them.
+        """
+        return make_state(self, self._resume or self._position or Position(self._next_epoch, 0))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a saved state: the next ``iter(loader)`` delivers the exact rest of that epoch.
+
+        ``batch_size``, ``num_workers`` and ``world_size`` may differ from those it was saved with.
+
+        Raises:
+            ValueError: The state belongs to another dataset or another order; the message shows both sides.
+        """
+        self._resume = check_state(self, state)
+        self._next_epoch = self._resume.epoch
+        self._position = None
+
+    # --- figures ---------------------------------------------------------------------------------------------------
+
+    def failures(self) -> list[Failure]:
+        """The samples that could not be served in the current or latest epoch: ``id``, ``path``, ``kind``, ``reason``."""
+        if self._job is None:
+            return []
+        return [Failure(*fields) for fields in self._job.failures()]
+
+    def stats(self) -> dict[str, Any]:
+        """What happened so far, in numbers; see the reference for each key.
+
+        ``stalls`` splits the time inside epochs into waiting for bytes (fetch), for decoding and transforms (prep), for
+        finished batches to arrive (transport), and the trainer's own work.
+        """
+        metrics = json.loads(self._job.metrics()) if self._job is not None else {}
+        samples = metrics.get("samples", 0)
+        fetched = metrics.get("fetched", 0)
+        arena = self._job.arena if self._job is not None else None
+        return {
+            "samples": samples,
+            "batches": metrics.get("batches", 0),
+            "failed": metrics.get("failed", 0),
+            "warnings": metrics.get("warnings", 0),
+            "seconds": metrics.get("seconds", 0.0),
+            "wait_seconds": metrics.get("wait_seconds", 0.0),
+            "stalls": metrics.get("stalls", dict.fromkeys(("fetch", "prep", "transport", "trainer"), 0.0)),
+            "served": {"encoded": 0, "decoded": 0, "augmented": 0, "storage": samples},
+            "storage_reads": fetched,
+            "storage_requests": metrics.get("storage_reads", 0),
+            "storage_bytes": metrics.get("storage_bytes", 0),
+            "reads_per_sample": fetched / samples if samples else 0.0,
+            "unique_fraction": 1.0 if self._position is None else self._position.unique_fraction,
+            "stages": dict(metrics.get("stages", [])),
+            "workers": self.num_workers,
+            "memory_bytes": arena[1] if arena else 0,
+        }
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends the threads and gives the memory back; batches already delivered stay valid."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._owner == os.getpid():
+            for iterator in self._iterators:
+                iterator.close()
+            if self._engine is not None:
+                self._engine.close()
+            if self._pinned is not None:
+                self._pinned.close()
+        self._iterators = []
+        self._engine = self._pinned = None
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing() and not getattr(self, "_closed", True):
+            pinned = getattr(self, "_pinned", None)
+            if pinned is not None and self._owner == os.getpid():
+                pinned.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            "a Loader holds threads and cannot be pickled; send its arguments and make it there, or use state_dict()"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Loader({type(self.dataset).__name__} of {len(self.dataset):,} samples, batch_size={self.batch_size}, "
+            f"shuffle={self.shuffle}, num_workers={self.num_workers}, order={self.order!r})"
+        )
+
+
+def _is_cuda(device: Any) -> bool:
+    return device is not None and str(device).startswith("cuda")
