@@ -6,9 +6,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # Built once, into the checkout; cargo reinstalls only when the version changes.
 tools="$repository/target/tools"
-cargo install --quiet --locked --root "$tools" cargo-deny@0.20.2 cargo-machete@0.9.1 ||
+cargo install --quiet --locked --root "$tools" cargo-deny@0.20.2 cargo-machete@0.9.2 ||
     fail "cargo could not install cargo-deny and cargo-machete; its message is above." \
-        "check that this machine reaches crates.io, then run \`make audit\` again."
+        "check that this machine reaches the crate registry, then run \`make audit\` again."
 export PATH="$tools/bin:$PATH"
 
 say "Checking licences, duplicates and sources."
