@@ -1,1 +1,39 @@
-//! Placeholder until the first slice lands.
+//! Bytes at rest: where a sample's encoded form is found and how it is read.
+//!
+//! A [`Listing`] says which samples a dataset has and where they lie; a [`Source`] hands out the bytes of one of
+//! them. [`Files`] is the source over a listing of local files.
+//!
+//! ```
+//! use sutler_core::SampleId;
+//! use sutler_store::{Files, FolderOptions, Io, Listing, ReadBuffer, Silent, Source};
+//!
+//! # let root = tempfile::tempdir()?;
+//! # std::fs::create_dir(root.path().join("cat"))?;
+//! # std::fs::write(root.path().join("cat/tom.jpg"), b"fur")?;
+//! let listing = Listing::image_folder(root.path(), &FolderOptions::default(), &Silent)?;
+//! assert_eq!(listing.classes(), ["cat"]);
+//!
+//! let files = Files::new(listing, Io::Buffered, 1 << 30);
+//! let mut buffer = ReadBuffer::default(); // one for each thread
+//! assert_eq!(files.read(SampleId(0), &mut buffer)?, b"fur");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![deny(unsafe_code)]
+
+mod error;
+mod files;
+mod filesystem;
+mod folder;
+mod listing;
+mod progress;
+mod read_buffer;
+mod source;
+mod text;
+
+pub use error::StoreError;
+pub use files::{Files, Io};
+pub use folder::{FolderOptions, IMAGE_EXTENSIONS};
+pub use listing::{Entry, Listing, NO_LABEL};
+pub use progress::{Progress, Silent};
+pub use read_buffer::ReadBuffer;
+pub use source::Source;

@@ -1,0 +1,35 @@
+//! What the engine needs of a place where samples are kept.
+
+use sutler_core::{Fingerprint, SampleId};
+
+use crate::error::StoreError;
+use crate::read_buffer::ReadBuffer;
+
+/// A place where the encoded samples of a dataset are kept.
+///
+/// Many threads read from one source at the same time, each into its own [`ReadBuffer`]. The caller promises ids below
+/// [`len`](Self::len); the source owes the same bytes for the same id for as long as its fingerprint stays the same.
+pub trait Source: Send + Sync {
+    /// How many samples there are.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The label of a sample.
+    fn label(&self, id: SampleId) -> i64;
+
+    /// What to call a sample in a message: its path or address.
+    fn describe(&self, id: SampleId) -> String;
+
+    /// The whole encoded sample, which stays in the buffer until the next read.
+    ///
+    /// # Errors
+    /// When the sample cannot be read in full. An empty sample is not an error here; its decoder will say what it is.
+    fn read<'a>(&self, id: SampleId, buffer: &'a mut ReadBuffer) -> Result<&'a [u8], StoreError>;
+
+    /// A name for the samples and their labels: two sources with the same one hold the same dataset.
+    fn fingerprint(&self) -> Fingerprint;
+}

@@ -1,0 +1,85 @@
+//! File names as text: their order, their spelling in messages, and numbers beside them.
+//!
+//! File names are bytes. Python turns them into text by reading UTF-8 and giving each byte that is not UTF-8 a code
+//! point of its own (U+DC80 to U+DCFF, the "surrogate escape"), then sorts by code point. Listings promise Python's
+//! order, so that ids and labels equal those of torchvision; for valid UTF-8 it is the order of the bytes.
+
+use std::cmp::Ordering;
+
+/// Compares two names as Python compares the strings it makes of them.
+pub(crate) fn code_point_order(left: &[u8], right: &[u8]) -> Ordering {
+    if is_utf8(left) && is_utf8(right) { left.cmp(right) } else { code_points(left).cmp(code_points(right)) }
+}
+
+pub(crate) fn is_utf8(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok()
+}
+
+fn code_points(bytes: &[u8]) -> impl Iterator<Item = u32> {
+    bytes.utf8_chunks().flat_map(|chunk| {
+        let escaped = chunk.invalid().iter().map(|&byte| 0xDC00 + u32::from(byte));
+        chunk.valid().chars().map(u32::from).chain(escaped)
+    })
+}
+
+/// The name for people: bytes that are not UTF-8 appear as `\xff`, so that two names never look the same by loss.
+pub(crate) fn readable(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+/// `1204` as `1,204`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 file`, `1,204 files`.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escaped_bytes_sort_between_the_planes() {
+        // U+D7FF < U+DCFF (the lone byte) < U+E000 < U+10000, although the byte 0xFF is above all their encodings.
+        let below = "\u{d7ff}".as_bytes();
+        let above = "\u{e000}".as_bytes();
+        let astral = "\u{10000}".as_bytes();
+        assert_eq!(code_point_order(below, b"\xff"), Ordering::Less);
+        assert_eq!(code_point_order(b"\xff", above), Ordering::Less);
+        assert_eq!(code_point_order(b"\xff", astral), Ordering::Less);
+        assert_eq!(code_point_order(b"\xff", b"\xff"), Ordering::Equal);
+        assert_eq!(code_point_order(b"a", b"a\xff"), Ordering::Less);
+    }
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        let shown: Vec<_> = [0, 12, 123, 1204, 123_456, 1_234_567].map(grouped).into();
+        assert_eq!(shown, ["0", "12", "123", "1,204", "123,456", "1,234,567"]);
+        assert_eq!(counted(1, "file"), "1 file");
+        assert_eq!(counted(2000, "file"), "2,000 files");
+    }
+
+    #[test]
+    fn unreadable_bytes_stay_apart() {
+        assert_eq!(readable(b"caf\xe9"), "caf\\xe9");
+        assert_ne!(readable(b"\xe9"), readable(b"\xe8"));
+    }
+}
