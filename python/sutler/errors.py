@@ -1,0 +1,112 @@
+"""What can go wrong, as classes to catch, and what to do about bad samples."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+
+__all__ = ["DecodeError", "Errors", "PythonTransformWarning", "SampleError", "SutlerError"]
+
+
+class SutlerError(Exception):
+    """The base of every error that is Sutler's own.
+
+    Wrong arguments raise Python's `ValueError` and `TypeError`, and a missing file `FileNotFoundError`, as
+    they do everywhere else.
+    """
+
+
+class SampleError(SutlerError, RuntimeError):
+    """One sample could not be prepared.
+
+    Attributes:
+        sample: the id of the sample, its position in the dataset.
+        path: where the sample is stored.
+        reason: what went wrong, as a sentence.
+        kind: the same in one word, to count by: `"truncated"`, `"corrupt"`, `"unreadable"`, ...
+
+    Example:
+        >>> error = SampleError(8123, "train/cat/9.jpg", "the file ends at byte 312 of 9,871", "truncated")
+        >>> print(error)
+        sample 8123 (`train/cat/9.jpg`): the file ends at byte 312 of 9,871
+        >>> error.kind
+        'truncated'
+    """
+
+    sample: int
+    path: str
+    reason: str
+    kind: str
+
+    def __init__(self, sample: int, path: str, reason: str, kind: str) -> None:
+        super().__init__(f"sample {sample} (`{path}`): {reason}")
+        self.sample = sample
+        self.path = path
+        self.reason = reason
+        self.kind = kind
+
+    def __reduce__(self) -> tuple[type[SampleError], tuple[int, str, str, str]]:
+        # The message is made from the parts, so it is the parts that travel between processes.
+        return type(self), (self.sample, self.path, self.reason, self.kind)
+
+
+class DecodeError(SampleError, OSError):
+    """The bytes of a sample are not the image they claim to be.
+
+    It is an `OSError` as well, because that is what Pillow raises for a broken file: code that guards a
+    Pillow loader with `except OSError` guards this one too.
+
+    Example:
+        >>> try:
+        ...     raise DecodeError(7, "train/dog/3.jpg", "the file is empty", "empty")
+        ... except OSError as error:
+        ...     print(error)
+        sample 7 (`train/dog/3.jpg`): the file is empty
+    """
+
+
+class PythonTransformWarning(UserWarning):
+    """A part of a pipeline runs in Python, because Sutler has no native form of it.
+
+    The result is right and the speed is Python's. The message names the operations and what to do.
+    """
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How many bad samples a loader leaves out before it gives up.
+
+    Args:
+        max: the most samples that may fail in an epoch. The next failure is raised.
+        rate: the largest share of an epoch's samples that may fail, between 0 and 1.
+
+    With both, the stricter one decides; with neither, every bad sample is left out. What was left out is in
+    `loader.failures()`.
+
+    Example:
+        >>> Errors(max=100)
+        Errors(max=100, rate=None)
+        >>> Errors(rate=1.5)
+        Traceback (most recent call last):
+        ValueError: rate is a share between 0 and 1, got 1.5; for a number of samples pass max.
+    """
+
+    max: int | None = None
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max is not None:
+            if isinstance(self.max, bool) or not isinstance(self.max, numbers.Integral):
+                raise TypeError(
+                    f"max is a number of samples, got {self.max!r}; for a share of them pass rate."
+                )
+            if self.max < 0:
+                raise ValueError(f"max is a number of samples and cannot be negative, got {self.max}.")
+        if self.rate is not None:
+            if isinstance(self.rate, bool) or not isinstance(self.rate, numbers.Real):
+                raise TypeError(f"rate is a share between 0 and 1, got {self.rate!r}.")
+            if not (math.isfinite(self.rate) and 0 <= self.rate <= 1):
+                raise ValueError(
+                    f"rate is a share between 0 and 1, got {self.rate}; for a number of samples pass max."
+                )
