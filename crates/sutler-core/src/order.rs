@@ -143,7 +143,13 @@ impl EpochPlan {
         }
         ends.retain(|&end| end > cursor.consumed);
         let share = (drawn.len() as u64).saturating_sub(cursor.consumed);
-        Ok(Self { sequence: Sequence::Drawn(drawn), shard: Shard::WHOLE, cursor, share, cuts: Cuts::At(ends) })
+        Ok(Self {
+            sequence: Sequence::Drawn(drawn),
+            shard: Shard::WHOLE,
+            cursor,
+            share,
+            cuts: Cuts::At(ends),
+        })
     }
 
     fn of(sequence: Sequence, spec: &JobSpec, cursor: JobCursor) -> Result<Self, OrderError> {
@@ -344,6 +350,9 @@ mod tests {
         let refused = EpochPlan::new(Permutation::identity(3), &spec, JobCursor::start_of(0));
         assert_eq!(refused.unwrap_err(), OrderError::EmptyBatch);
         let refused = EpochPlan::drawn(&[0, 3], 3, 1, false, JobCursor::start_of(0));
-        assert_eq!(refused.unwrap_err().to_string(), "the sampler drew index 3, but the dataset has 3 samples");
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            "the sampler drew index 3, but the dataset has 3 samples"
+        );
     }
 }

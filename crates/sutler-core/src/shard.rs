@@ -85,7 +85,10 @@ mod tests {
     fn impossible_ranks_are_refused() {
         assert_eq!(Shard::new(0, 0), Err(ShardError::NoRanks));
         let error = Shard::new(2, 2).unwrap_err();
-        assert_eq!(error.to_string(), "invalid rank 2: with world_size=2 it should be in the interval [0, 1]");
+        assert_eq!(
+            error.to_string(),
+            "invalid rank 2: with world_size=2 it should be in the interval [0, 1]"
+        );
     }
 
     proptest! {
