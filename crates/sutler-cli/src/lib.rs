@@ -1,1 +1,59 @@
-//! Placeholder until the first slice lands.
+//! The `sutler` command: the same from the wheel's console script and from `python -m sutler`.
+//!
+//! Every command prints facts a person reads, or with `--json` the same facts for a program; it exits with 0 when done, 1
+//! when the job failed and 2 for wrong arguments.
+
+mod bench;
+mod dataset;
+mod demo;
+mod inspect;
+pub mod photos;
+mod report;
+
+use clap::{Parser, Subcommand};
+
+/// Feeds training jobs so that the accelerator never waits.
+#[derive(Parser)]
+#[command(name = "sutler", version, about, propagate_version = true, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Demo),
+    Bench(bench::Bench),
+    Inspect(inspect::Inspect),
+}
+
+/// Why a command failed, as the sentences a person reads.
+pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs the command line with these arguments (without the program's name). `python` is the interpreter that can run
+/// peers for comparison, where there is one. Returns the exit code.
+#[must_use]
+pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
+    let named = std::iter::once("sutler").chain(arguments.iter().map(String::as_str));
+    let parsed = match Arguments::try_parse_from(named) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            // Help and version are answers; everything else is a wrong argument.
+            let code = if error.use_stderr() { 2 } else { 0 };
+            let _ = error.print();
+            return code;
+        }
+    };
+    let result = match parsed.command {
+        Command::Demo(demo) => demo.run(python),
+        Command::Bench(bench) => bench.run(),
+        Command::Inspect(inspect) => inspect.run(),
+    };
+    match result {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("error: {error}");
+            1
+        }
+    }
+}

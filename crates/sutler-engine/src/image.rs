@@ -81,15 +81,12 @@ impl Preparer for ImagePreparer {
         let ImagePreparation { source, pipeline, layout, limits, seed } = &self.preparation;
         let failure = |kind, reason: String| Failure { sample, path: source.describe(sample), kind, reason };
 
-        let before = self.buffer.counters();
         let bytes = source.read(sample, &mut self.buffer);
         let fetched = Instant::now();
         record.fetch = fetched - record.started;
-        let bytes = bytes.map_err(|error| failure(error.kind(), error.reason()))?.len();
-        let after = self.buffer.counters();
-        record.storage_reads = after.reads - before.reads;
-        record.storage_bytes = after.bytes - before.bytes;
-        let bytes = &self.buffer.bytes()[..bytes];
+        let bytes = bytes.map_err(|error| failure(error.kind(), error.to_string()))?;
+        record.storage_reads = 1;
+        record.storage_bytes = bytes.len() as u64;
 
         let header = probe(bytes, limits).map_err(|error| failure(error.kind(), error.to_string()))?;
         let mut rng = SampleRng::new(*seed, epoch, sample);

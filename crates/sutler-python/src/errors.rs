@@ -10,8 +10,8 @@ fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
 
 /// A sample that failed, as an exception with fields.
 pub fn sample_error(py: Python<'_>, failure: &Failure) -> PyErr {
-    let made = class(py, "SampleError").and_then(|class| {
-        class.call1((failure.sample.0, &failure.path, failure.kind, &failure.reason))
+    let made = class(py, "sample_error").and_then(|make| {
+        make.call1((failure.sample.0, &failure.path, &failure.reason, failure.kind))
     });
     made.map_or_else(|error| error, PyErr::from_value)
 }
@@ -22,7 +22,7 @@ pub fn run_error(py: Python<'_>, error: &RunError) -> PyErr {
         RunError::Sample(failure) => sample_error(py, failure),
         RunError::Budget { failed, allowed, last } => {
             let made = class(py, "ErrorBudgetExceeded").and_then(|class| {
-                class.call1((*failed, *allowed, last.sample.0, &last.path, last.kind, &last.reason))
+                class.call1((*failed, *allowed, sample_error(py, last)))
             });
             made.map_or_else(|error| error, PyErr::from_value)
         }

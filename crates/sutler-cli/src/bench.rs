@@ -1,0 +1,117 @@
+//! `sutler bench`: what a pipeline reaches, by stage and in all, against the bare loop.
+
+use std::time::Instant;
+
+use serde_json::json;
+use sutler_engine::{Engine, bare_rate};
+
+use crate::dataset::{DatasetPath, JobArguments, open, serve_epoch, shuffled};
+use crate::{Failed, report};
+
+/// Measure a pipeline's throughput, by stage and in all, against the bare decode loop
+///
+/// Epochs through the loader and through the bare loop (the same operations on the same threads and nothing else)
+/// alternate in one run, so that their ratio means something on a noisy machine. One of each warms up uncounted.
+#[derive(clap::Args)]
+pub struct Bench {
+    #[command(flatten)]
+    dataset: DatasetPath,
+    #[command(flatten)]
+    job: JobArguments,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Bench {
+    pub fn run(&self) -> Result<(), Failed> {
+        let files = open(&self.dataset.path, false)?;
+        let samples = u32::try_from(files.listing().len())?;
+        let threads = self.job.thread_count();
+        let preparation = self.job.preparation(&files)?;
+        let engine = Engine::new(threads)?;
+
+        // Warm up, and find broken samples, which the bare loop does not know how to leave out.
+        let job = self.job.job(preparation.clone())?;
+        serve_epoch(&engine, &job, samples, self.job.batch_size, 0)?;
+        let failures = job.failures();
+        if failures.len() == samples as usize {
+            return Err(format!("none of the {samples} samples can be decoded; the first: {}", failures[0]).into());
+        }
+        let broken: std::collections::HashSet<_> = failures.iter().map(|failure| failure.sample).collect();
+
+        let job = self.job.job(preparation.clone())?;
+        let bar = report::progress(u64::from(self.job.epochs), "epochs");
+        let (mut loader, mut bare) = (Vec::new(), Vec::new());
+        for epoch in 1..=self.job.epochs {
+            let started = Instant::now();
+            let served = serve_epoch(&engine, &job, samples, self.job.batch_size, epoch)?;
+            loader.push(served as f64 / started.elapsed().as_secs_f64());
+            let mut order = shuffled(samples, epoch);
+            order.retain(|sample| !broken.contains(sample));
+            let took = bare_rate(&preparation, &order, epoch, threads)?;
+            bare.push(order.len() as f64 / took.as_secs_f64());
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        engine.close();
+
+        let ratios: Vec<f64> = loader.iter().zip(&bare).map(|(loader, bare)| loader / bare).collect();
+        let (loader_per_s, bare_per_s) = (report::median(&loader), report::median(&bare));
+        let efficiency = report::median(&ratios);
+        let snapshot = job.metrics().snapshot();
+        if self.json {
+            let stages: serde_json::Map<String, serde_json::Value> = snapshot
+                .stages
+                .iter()
+                .map(|(name, summary)| Ok(((*name).to_owned(), serde_json::to_value(summary)?)))
+                .collect::<Result<_, serde_json::Error>>()?;
+            let facts = json!({
+                "samples": samples,
+                "broken": broken.len(),
+                "threads": threads,
+                "epochs": self.job.epochs,
+                "loader_per_s": loader_per_s,
+                "bare_per_s": bare_per_s,
+                "efficiency": efficiency,
+                "loader_rounds_per_s": loader,
+                "bare_rounds_per_s": bare,
+                "stages": stages,
+            });
+            report::print(&format!("{facts:#}\n"));
+            return Ok(());
+        }
+        let mut text = format!(
+            "{} samples, {threads} threads, batches of {}, {} epochs each, interleaved\n\n",
+            report::count(u64::from(samples)),
+            self.job.batch_size,
+            self.job.epochs
+        );
+        let rows: Vec<Vec<String>> = snapshot
+            .stages
+            .iter()
+            .map(|(name, stage)| {
+                let cells = [stage.mean, stage.p50, stage.p99].map(report::seconds);
+                [vec![(*name).to_owned()], cells.to_vec()].concat()
+            })
+            .collect();
+        text += &report::table(&["stage, per sample", "mean", "p50", "p99"], &rows);
+        text += "\n";
+        text += &report::table(
+            &["samples per second", "median"],
+            &[
+                vec!["loader".into(), format!("{loader_per_s:.0}")],
+                vec!["bare loop".into(), format!("{bare_per_s:.0}")],
+                vec!["loader / bare loop".into(), report::percent(efficiency)],
+            ],
+        );
+        if !broken.is_empty() {
+            text += &format!(
+                "\n{} samples are broken and were left out; `sutler inspect` lists them.\n",
+                report::count(broken.len() as u64)
+            );
+        }
+        report::print(&text);
+        Ok(())
+    }
+}

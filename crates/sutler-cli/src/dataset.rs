@@ -1,0 +1,185 @@
+//! What commands take as a dataset, and how they run one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleId, Shard};
+use sutler_engine::{Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, RunError};
+use sutler_media::{Layout, Limits, Op, Pipeline, PipelineOptions};
+use sutler_store::{Files, FolderOptions, Io, Listing, ManifestOptions, Progress};
+
+use crate::{Failed, report};
+
+/// ImageNet's mean and deviation, as everybody uses them.
+const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
+const STD: [f64; 3] = [0.229, 0.224, 0.225];
+
+struct ListingBar {
+    bar: ProgressBar,
+    files: AtomicU64,
+}
+
+impl Progress for ListingBar {
+    fn listed(&self, files: u64) {
+        let files = self.files.fetch_add(files, Ordering::Relaxed) + files;
+        self.bar.set_length(files);
+        self.bar.set_position(files);
+    }
+}
+
+/// Lists a folder of class folders, or the rows of a manifest.
+pub fn open(path: &Path, allow_empty: bool) -> Result<Arc<Files>, Failed> {
+    let progress = ListingBar { bar: report::progress(0, "listing"), files: AtomicU64::new(0) };
+    let listing = if path.is_file() {
+        Listing::manifest(path, &ManifestOptions::default(), &progress)
+    } else {
+        let options = FolderOptions { allow_empty, ..FolderOptions::default() };
+        Listing::image_folder(path, &options, &progress)
+    };
+    progress.bar.finish_and_clear();
+    let listing = listing?;
+    if listing.is_empty() {
+        return Err(format!("{} lists no samples.", path.display()).into());
+    }
+    Ok(Arc::new(Files::new(listing, Io::Buffered, Limits::default().bytes_max)))
+}
+
+/// The two pipelines that commands measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PipelineKind {
+    /// RandomResizedCrop, RandomHorizontalFlip, Normalize.
+    Train,
+    /// Resize, CenterCrop, Normalize.
+    Eval,
+}
+
+impl PipelineKind {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            PipelineKind::Train => "train",
+            PipelineKind::Eval => "eval",
+        }
+    }
+}
+
+/// What a job is made of.
+#[derive(Clone, Debug, clap::Args)]
+pub struct JobArguments {
+    /// Which transforms to run: RandomResizedCrop + flip + normalise, or Resize + CenterCrop + normalise.
+    #[arg(long, value_enum, default_value = "train")]
+    pub pipeline: PipelineKind,
+    /// Height and width of the result, in pixels.
+    #[arg(long, default_value_t = 224, value_parser = clap::value_parser!(u32).range(1..=8192))]
+    pub size: u32,
+    /// Samples per batch.
+    #[arg(short = 'b', long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub batch_size: u32,
+    /// Worker threads; by default one per usable core.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// How many times to go over the data.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10000))]
+    pub epochs: u32,
+}
+
+impl JobArguments {
+    /// How many threads to use.
+    pub fn thread_count(&self) -> usize {
+        self.threads.map_or_else(sutler_engine::usable_cores, |threads| threads as usize)
+    }
+
+    /// The operations, with torchvision's defaults.
+    fn operations(&self) -> Vec<Op> {
+        use sutler_media::op::{Interpolation, ResizeTo};
+        let size = [self.size; 2];
+        let interpolation = Interpolation::Bilinear;
+        let normalize = Op::Normalize { mean: MEAN, std: STD };
+        match self.pipeline {
+            PipelineKind::Train => vec![
+                Op::RandomResizedCrop {
+                    size,
+                    scale: [0.08, 1.0],
+                    ratio: [3.0 / 4.0, 4.0 / 3.0],
+                    interpolation,
+                    antialias: true,
+                },
+                Op::RandomHorizontalFlip { p: 0.5 },
+                normalize,
+            ],
+            // The customary ratio: 256 for 224.
+            PipelineKind::Eval => vec![
+                Op::Resize {
+                    size: ResizeTo::Shorter(self.size * 8 / 7),
+                    max_size: None,
+                    interpolation,
+                    antialias: true,
+                },
+                Op::CenterCrop { size },
+                normalize,
+            ],
+        }
+    }
+
+    /// How the samples are prepared.
+    pub fn preparation(&self, files: &Arc<Files>) -> Result<ImagePreparation, Failed> {
+        let pipeline = Pipeline::new(self.operations(), PipelineOptions { dct_scaling: true })?;
+        let source: Arc<dyn sutler_store::Source> = files.clone();
+        Ok(ImagePreparation {
+            source,
+            pipeline: Arc::new(pipeline),
+            layout: Layout::Nchw,
+            limits: Limits::default(),
+            seed: 0,
+        })
+    }
+
+    /// The job a loader would make of these arguments.
+    pub fn job(&self, preparation: ImagePreparation) -> Result<Arc<Job>, Failed> {
+        let batches_ahead = 2.max((2 * self.thread_count()).div_ceil(self.batch_size as usize));
+        let options = JobOptions {
+            batch_size: self.batch_size as usize,
+            batches_ahead,
+            batches_held: 2,
+            errors: ErrorPolicy::Skip,
+        };
+        Ok(Job::new(Arc::new(preparation), options)?)
+    }
+}
+
+/// The samples of an epoch in the order a loader with `seed=0` serves them.
+pub fn shuffled(samples: u32, epoch: u32) -> Vec<SampleId> {
+    let permutation = Permutation::shuffled(samples, 0, epoch);
+    (0..samples).map(|position| permutation.sample_at(position)).collect()
+}
+
+/// Serves one epoch and throws the batches away; returns how many samples came.
+pub fn serve_epoch(
+    engine: &Engine,
+    job: &Arc<Job>,
+    samples: u32,
+    batch_size: u32,
+    epoch: u32,
+) -> Result<u64, Failed> {
+    let spec = JobSpec { batch_size, drop_last: false, shard: Shard::WHOLE };
+    let plan = EpochPlan::new(Permutation::shuffled(samples, 0, epoch), &spec, JobCursor::start_of(epoch))?;
+    let mut run = engine.start(job, plan, epoch);
+    let mut served = 0;
+    loop {
+        match run.next(Duration::from_secs(3600)).map_err(|error: RunError| error.to_string())? {
+            Next::Batch(batch) => served += batch.len() as u64,
+            Next::End => return Ok(served),
+            Next::TimedOut => return Err("no batch was ready within an hour.".into()),
+        }
+    }
+}
+
+/// A path argument.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DatasetPath {
+    /// A folder with one folder per class, or a manifest (.csv, .tsv, .jsonl).
+    pub path: PathBuf,
+}

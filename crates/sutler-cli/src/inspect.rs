@@ -1,0 +1,245 @@
+//! `sutler inspect`: what is in a dataset.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde::Serialize;
+use sutler_core::SampleId;
+use sutler_media::{Decoder, Format, Limits, Pixels, Rect, Request, Scale, probe};
+use sutler_store::{Files, ReadBuffer, Source};
+
+use crate::dataset::{DatasetPath, open};
+use crate::{Failed, report};
+
+/// How many broken files the table names; `--json` names them all.
+const BROKEN_SHOWN: usize = 20;
+
+/// Show what is in a dataset: counts, sizes, formats, broken files
+///
+/// Every file is read and decoded in full, so a file that is not listed as broken can be served.
+#[derive(clap::Args)]
+pub struct Inspect {
+    #[command(flatten)]
+    dataset: DatasetPath,
+    /// Threads to decode with; by default one per usable core.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Broken {
+    path: String,
+    kind: &'static str,
+    reason: String,
+}
+
+/// What one file turned out to be.
+struct Finding {
+    bytes: u64,
+    /// Format, width and height, where there is a header.
+    image: Option<(&'static str, u32, u32)>,
+    warned: bool,
+    /// The extension belongs to another format.
+    misnamed: bool,
+}
+
+#[derive(Default)]
+struct Findings {
+    found: Vec<Finding>,
+    broken: Vec<(SampleId, Broken)>,
+}
+
+impl Inspect {
+    pub fn run(&self) -> Result<(), Failed> {
+        let files = open(&self.dataset.path, true)?;
+        let threads = self.threads.map_or_else(sutler_engine::usable_cores, |threads| threads as usize);
+        let mut findings = examine(&files, threads)?;
+        findings.broken.sort_by_key(|(sample, _)| *sample);
+        let broken: Vec<Broken> = findings.broken.into_iter().map(|(_, broken)| broken).collect();
+        let found = findings.found;
+
+        let mut formats: BTreeMap<&str, u64> = BTreeMap::new();
+        for (format, _, _) in found.iter().filter_map(|finding| finding.image) {
+            *formats.entry(format).or_default() += 1;
+        }
+        let bytes: u64 = found.iter().map(|finding| finding.bytes).sum();
+        let spread = |value: fn(&Finding) -> Option<u64>| {
+            let mut values: Vec<u64> = found.iter().filter_map(value).collect();
+            values.sort_unstable();
+            let at = |share: f64| {
+                values.get(((values.len().max(1) - 1) as f64 * share) as usize).copied().unwrap_or(0)
+            };
+            Spread { min: at(0.0), p50: at(0.5), p99: at(0.99), max: at(1.0) }
+        };
+        let facts = Facts {
+            samples: found.len() as u64,
+            classes: files.listing().classes().len() as u64,
+            bytes,
+            file_bytes: spread(|finding| Some(finding.bytes)),
+            width: spread(|finding| finding.image.map(|(_, width, _)| u64::from(width))),
+            height: spread(|finding| finding.image.map(|(_, _, height)| u64::from(height))),
+            formats,
+            misnamed: found.iter().filter(|finding| finding.misnamed).count() as u64,
+            warned: found.iter().filter(|finding| finding.warned).count() as u64,
+            fingerprint: files.fingerprint().to_string(),
+            broken,
+        };
+        report::print(&if self.json { format!("{:#}\n", serde_json::to_value(&facts)?) } else { facts.text() });
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+struct Spread {
+    min: u64,
+    p50: u64,
+    p99: u64,
+    max: u64,
+}
+
+#[derive(Serialize)]
+struct Facts {
+    samples: u64,
+    classes: u64,
+    bytes: u64,
+    file_bytes: Spread,
+    width: Spread,
+    height: Spread,
+    formats: BTreeMap<&'static str, u64>,
+    misnamed: u64,
+    warned: u64,
+    fingerprint: String,
+    broken: Vec<Broken>,
+}
+
+impl Facts {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{} samples in {} classes, {}\n\n",
+            report::count(self.samples),
+            report::count(self.classes),
+            report::bytes(self.bytes)
+        );
+        let row = |name: &str, spread: &Spread, show: fn(u64) -> String| {
+            vec![name.to_owned(), show(spread.min), show(spread.p50), show(spread.p99), show(spread.max)]
+        };
+        text += &report::table(
+            &["", "min", "p50", "p99", "max"],
+            &[
+                row("file size", &self.file_bytes, report::bytes),
+                row("width", &self.width, report::count),
+                row("height", &self.height, report::count),
+            ],
+        );
+        text += "\n";
+        let formats: Vec<Vec<String>> =
+            self.formats.iter().map(|(format, files)| vec![(*format).to_owned(), report::count(*files)]).collect();
+        text += &report::table(&["format", "files"], &formats);
+        if self.misnamed > 0 {
+            text += &format!(
+                "\n{} files have the extension of another format; they are decoded by their content.\n",
+                report::count(self.misnamed)
+            );
+        }
+        if self.warned > 0 {
+            text += &format!(
+                "\n{} files have damaged data that the decoder could work around, as Pillow does.\n",
+                report::count(self.warned)
+            );
+        }
+        if self.broken.is_empty() {
+            text += "\nNo file is broken.\n";
+            return text;
+        }
+        text += &format!("\n{} files are broken:\n", report::count(self.broken.len() as u64));
+        for broken in self.broken.iter().take(BROKEN_SHOWN) {
+            text += &format!("  {}: {}\n", broken.path, broken.reason);
+        }
+        if self.broken.len() > BROKEN_SHOWN {
+            text += &format!("  … and {} more; --json lists all.\n", self.broken.len() - BROKEN_SHOWN);
+        }
+        text += "A loader leaves them out with errors=\"skip\".\n";
+        text
+    }
+}
+
+fn examine(files: &Files, threads: usize) -> Result<Findings, Failed> {
+    let samples = u32::try_from(files.len())?;
+    let next = AtomicU32::new(0);
+    let all = Mutex::new(Findings::default());
+    let bar = report::progress(u64::from(samples), "decoding");
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                let mut examiner = Examiner {
+                    buffer: ReadBuffer::default(),
+                    decoder: Decoder::new(Limits::default()),
+                    pixels: Pixels::default(),
+                };
+                let mut mine = Findings::default();
+                loop {
+                    let sample = SampleId(next.fetch_add(1, Ordering::Relaxed));
+                    if sample.0 >= samples {
+                        break;
+                    }
+                    let (finding, broken) = examiner.examine(files, sample);
+                    mine.found.push(finding);
+                    mine.broken.extend(broken.map(|broken| (sample, broken)));
+                    bar.inc(1);
+                }
+                let mut all = all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                all.found.append(&mut mine.found);
+                all.broken.append(&mut mine.broken);
+            });
+        }
+    });
+    bar.finish_and_clear();
+    Ok(all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+}
+
+/// Whether a file is named as files of its format usually are.
+fn has_extension_of(path: &str, format: Format) -> bool {
+    let extension = path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+    match format {
+        Format::Jpeg => matches!(extension.as_str(), "jpg" | "jpeg" | "jpe" | "jfif"),
+        Format::Tiff => matches!(extension.as_str(), "tif" | "tiff"),
+        other => extension == other.name(),
+    }
+}
+
+struct Examiner {
+    buffer: ReadBuffer,
+    decoder: Decoder,
+    pixels: Pixels,
+}
+
+impl Examiner {
+    fn examine(&mut self, files: &Files, sample: SampleId) -> (Finding, Option<Broken>) {
+        let path = files.describe(sample);
+        let mut finding = Finding { bytes: 0, image: None, warned: false, misnamed: false };
+        let broken = |kind, reason| Some(Broken { path: path.clone(), kind, reason });
+        let bytes = match files.read(sample, &mut self.buffer) {
+            Ok(bytes) => bytes,
+            Err(error) => return (finding, broken(error.kind(), error.to_string())),
+        };
+        finding.bytes = bytes.len() as u64;
+        let header = match probe(bytes, &Limits::default()) {
+            Ok(header) => header,
+            Err(error) => return (finding, broken(error.kind(), error.to_string())),
+        };
+        finding.image = Some((header.format.name(), header.width, header.height));
+        finding.misnamed = !has_extension_of(&path, header.format);
+        let request = Request { region: Rect::whole(header.width, header.height), scale: Scale::Full };
+        match self.decoder.decode(bytes, &header, &request, &mut self.pixels) {
+            Ok(decoded) => {
+                finding.warned = decoded.warnings > 0;
+                (finding, None)
+            }
+            Err(error) => (finding, broken(error.kind(), error.to_string())),
+        }
+    }
+}

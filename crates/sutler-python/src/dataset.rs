@@ -1,0 +1,213 @@
+//! Listings of samples, and single samples.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{
+    PyFileNotFoundError, PyNotADirectoryError, PyOSError, PyPermissionError, PyValueError,
+};
+use pyo3::prelude::*;
+use sutler_core::{Fingerprint, SampleId};
+use sutler_engine::{ImagePreparation, OwnSample, Preparation, SampleRecord, Target};
+use sutler_media::{Layout, Limits};
+use sutler_store::{
+    Files, FolderOptions, Io, Listing, ManifestOptions, Progress, ReadBuffer, Silent, Source, StoreError,
+};
+
+use crate::array::Array;
+use crate::errors::sample_error;
+use crate::pipeline::Pipeline;
+
+/// A listing of samples and the way to read them.
+#[pyclass(frozen)]
+pub struct Dataset {
+    files: Arc<Files>,
+    fingerprint: Fingerprint,
+    limits: Limits,
+}
+
+/// The exception a user expects for what went wrong with a listing.
+fn listing_error(error: &StoreError) -> PyErr {
+    let text = error.to_string();
+    match error.kind() {
+        "missing" | "no_classes" | "empty_classes" => PyFileNotFoundError::new_err(text),
+        "not_a_folder" => PyNotADirectoryError::new_err(text),
+        "denied" => PyPermissionError::new_err(text),
+        "manifest" | "too_many_samples" => PyValueError::new_err(text),
+        _ => PyOSError::new_err(text),
+    }
+}
+
+/// Calls a Python function a few times a second with the number of files listed so far.
+struct PythonProgress {
+    callback: Py<PyAny>,
+    files: AtomicU64,
+    /// When the function was last called. Whoever finds it locked leaves the call to the one who holds it.
+    called: Mutex<Instant>,
+}
+
+impl PythonProgress {
+    /// Often enough to look alive, seldom enough to cost nothing.
+    const INTERVAL: Duration = Duration::from_millis(100);
+
+    fn new(callback: Py<PyAny>) -> Self {
+        Self { callback, files: AtomicU64::new(0), called: Mutex::new(Instant::now()) }
+    }
+}
+
+impl Progress for PythonProgress {
+    fn listed(&self, files: u64) {
+        let files = self.files.fetch_add(files, Ordering::Relaxed) + files;
+        let Ok(mut called) = self.called.try_lock() else { return };
+        if called.elapsed() < Self::INTERVAL {
+            return;
+        }
+        *called = Instant::now();
+        Python::attach(|py| {
+            // A progress display must not end a listing.
+            if let Err(error) = self.callback.call1(py, (files,)) {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+}
+
+fn parse_io(io: &str) -> PyResult<Io> {
+    match io {
+        "buffered" => Ok(Io::Buffered),
+        "direct" => Ok(Io::Direct),
+        other => Err(PyValueError::new_err(format!("io should be 'buffered' or 'direct', got {other:?}"))),
+    }
+}
+
+impl Dataset {
+    fn list(
+        py: Python<'_>,
+        io: &str,
+        pixels_max: u64,
+        bytes_max: u64,
+        progress: Option<Py<PyAny>>,
+        list: impl FnOnce(&dyn Progress) -> Result<Listing, StoreError> + Send,
+    ) -> PyResult<Self> {
+        let io = parse_io(io)?;
+        py.detach(|| {
+            let listing = match progress {
+                None => list(&Silent),
+                Some(callback) => list(&PythonProgress::new(callback)),
+            }?;
+            let fingerprint = listing.fingerprint();
+            let files = Arc::new(Files::new(listing, io, bytes_max));
+            Ok(Self { files, fingerprint, limits: Limits { pixels_max, bytes_max } })
+        })
+        .map_err(|error: StoreError| listing_error(&error))
+    }
+
+    /// How many samples there are; listings are refused when that is more than an id can name.
+    pub fn samples(&self) -> u32 {
+        u32::try_from(self.files.len()).unwrap_or(u32::MAX)
+    }
+
+    /// What a worker does to the samples of this dataset.
+    pub fn preparation(&self, pipeline: &Pipeline, layout: Layout, seed: u64) -> ImagePreparation {
+        let source: Arc<dyn Source> = self.files.clone();
+        ImagePreparation { source, pipeline: Arc::clone(&pipeline.inner), layout, limits: self.limits, seed }
+    }
+}
+
+#[pymethods]
+impl Dataset {
+    /// Lists one folder per class.
+    #[staticmethod]
+    #[allow(clippy::too_many_arguments)] // one call per dataset, by keyword
+    #[pyo3(signature = (root, *, extensions, allow_empty, io, pixels_max, bytes_max, progress))]
+    fn image_folder(
+        py: Python<'_>,
+        root: PathBuf,
+        extensions: Option<Vec<String>>,
+        allow_empty: bool,
+        io: &str,
+        pixels_max: u64,
+        bytes_max: u64,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let mut options = FolderOptions { allow_empty, ..FolderOptions::default() };
+        if let Some(extensions) = extensions {
+            options.extensions = extensions;
+        }
+        Self::list(py, io, pixels_max, bytes_max, progress, move |progress| {
+            Listing::image_folder(&root, &options, progress)
+        })
+    }
+
+    /// Lists the rows of a manifest.
+    #[staticmethod]
+    #[pyo3(signature = (path, *, root, io, pixels_max, bytes_max, progress))]
+    fn manifest(
+        py: Python<'_>,
+        path: PathBuf,
+        root: Option<PathBuf>,
+        io: &str,
+        pixels_max: u64,
+        bytes_max: u64,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let options = ManifestOptions { root, ..ManifestOptions::default() };
+        Self::list(py, io, pixels_max, bytes_max, progress, move |progress| {
+            Listing::manifest(&path, &options, progress)
+        })
+    }
+
+    fn __len__(&self) -> usize {
+        self.files.len()
+    }
+
+    #[getter]
+    fn classes(&self) -> Vec<String> {
+        self.files.listing().classes().to_vec()
+    }
+
+    #[getter]
+    fn fingerprint(&self) -> String {
+        self.fingerprint.to_string()
+    }
+
+    /// Where a sample is.
+    fn path(&self, index: u32) -> PathBuf {
+        self.files.listing().path(SampleId(index))
+    }
+
+    /// A sample's label.
+    fn label(&self, index: u32) -> i64 {
+        self.files.label(SampleId(index))
+    }
+
+    /// Every sample's label.
+    fn labels(&self) -> Vec<i64> {
+        (0..self.samples()).map(|index| self.files.label(SampleId(index))).collect()
+    }
+
+    /// The encoded bytes of a sample.
+    fn read(&self, py: Python<'_>, index: u32) -> PyResult<Vec<u8>> {
+        py.detach(|| {
+            let mut buffer = ReadBuffer::default();
+            self.files.read(SampleId(index), &mut buffer).map(<[u8]>::to_vec)
+        })
+        .map_err(|error| listing_error(&error))
+    }
+
+    /// One sample, prepared as a loader would.
+    #[pyo3(signature = (index, pipeline, *, seed, epoch))]
+    fn load(&self, py: Python<'_>, index: u32, pipeline: &Pipeline, seed: u64, epoch: u32) -> PyResult<Array> {
+        let preparation = self.preparation(pipeline, Layout::Nchw, seed);
+        let prepared = py.detach(|| {
+            let mut sample = OwnSample::default();
+            let mut record = SampleRecord::start();
+            let mut preparer = preparation.preparer();
+            preparer.prepare(SampleId(index), epoch, Target::Own(&mut sample), &mut record).map(|()| sample)
+        });
+        let sample = prepared.map_err(|failure| sample_error(py, &failure))?;
+        Ok(Array::image(sample, pipeline.inner.output().dtype, Layout::Nchw))
+    }
+}
