@@ -1,8 +1,8 @@
 //! Decode and transform samples: pure functions over buffers.
 //!
 //! A sample is prepared in four steps, each a call of its own so that the engine can time it:
-//! [`probe`] reads the header, `Pipeline::draw` makes every random decision, `Worker::decode` decodes just the
-//! pixels those decisions need, and `Worker::augment` writes the result where the batch wants it.
+//! [`probe`] reads the header, [`Pipeline::draw`] makes every random decision, [`Worker::decode`] decodes just the
+//! pixels those decisions need, and [`Worker::augment`] writes the result where the batch wants it.
 #![deny(unsafe_code)]
 
 pub mod decode;
@@ -11,4 +11,7 @@ pub mod image;
 
 pub use decode::{DecodeError, Decoded, Decoder, Format, Header, Limits, Request, Scale, probe, sniff};
 pub use image::op::{self, Op};
-pub use image::{Pixels, Rect};
+pub use image::pipeline::{
+    DType, Layout, OutputSpec, Pipeline, PipelineError, PipelineOptions, Plan, Worker,
+};
+pub use image::{Pixels, Rect, Size};

@@ -1,7 +1,38 @@
 //! Images: pixels, the operations on them and the pipeline that runs them.
 
+mod colour;
+mod convert;
+mod describe;
+mod draw;
+mod erase;
+mod filter;
+mod fuse;
+mod geometry;
 pub mod op;
 pub mod pipeline;
+mod policy;
+mod resample;
+mod simd;
+mod validate;
+mod warp;
+mod worker;
+
+/// The width and height of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Size {
+    /// Width in pixels.
+    pub width: u32,
+    /// Height in pixels.
+    pub height: u32,
+}
+
+impl Size {
+    /// From a `[height, width]` pair, the order that transforms are written in.
+    #[must_use]
+    pub fn from_height_width([height, width]: [u32; 2]) -> Self {
+        Self { width, height }
+    }
+}
 
 /// A rectangle of pixels; `x` grows to the right and `y` downwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -21,6 +52,18 @@ impl Rect {
     #[must_use]
     pub fn whole(width: u32, height: u32) -> Self {
         Self { x: 0, y: 0, width, height }
+    }
+
+    /// Its width and height.
+    #[must_use]
+    pub fn size(&self) -> Size {
+        Size { width: self.width, height: self.height }
+    }
+
+    /// The same rectangle seen from the coordinates of the one that contains it.
+    #[must_use]
+    pub fn moved_by(&self, x: u32, y: u32) -> Self {
+        Self { x: self.x + x, y: self.y + y, ..*self }
     }
 
     /// Whether `inner` lies inside this rectangle.
@@ -45,6 +88,19 @@ pub struct Pixels {
 }
 
 impl Pixels {
+    /// Its width and height.
+    #[must_use]
+    pub fn size(&self) -> Size {
+        Size { width: self.width, height: self.height }
+    }
+
+    /// The bytes of row `y` between columns `x` and `x + width`.
+    #[must_use]
+    pub(crate) fn row(&self, y: u32, x: u32, width: u32) -> &[u8] {
+        let start = (y as usize * self.width as usize + x as usize) * 3;
+        &self.data[start..start + width as usize * 3]
+    }
+
     /// Makes room for an image of this size without giving memory back; the contents are unspecified.
     pub fn resize(&mut self, width: u32, height: u32) {
         self.width = width;
