@@ -58,7 +58,7 @@ wheel: setup ## Write dist/*.whl and try it in an empty environment
 .PHONY: docs
 docs: ## Write the documentation site to site/
 	@scripts/python-environment.sh .venv-docs docs
-	@.venv-docs/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
 	@echo "The site is in site/; open site/index.html."
 
 .PHONY: audit

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Usage: python-environment.sh DIRECTORY SET...
-# Makes DIRECTORY a virtual environment that holds exactly requirements/SET.txt, for all the sets together.
+# Makes DIRECTORY a virtual environment that holds exactly requirements/SET.txt, for all the sets together, and uv.
 # Does nothing when it already does.
 
 # shellcheck source=scripts/common.sh
@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 directory="$1"
 shift
-requirements=()
+requirements=(requirements/bootstrap.txt)
 for set_name in "$@"; do
     requirements+=("requirements/$set_name.txt")
 done
@@ -21,7 +21,7 @@ has "$base_python" || install_package python3 "Sutler's front and its tools are 
 
 # The stamp lives inside the environment, so that whoever deletes the one deletes the other.
 stamp="$directory/requirements.sha256"
-wanted="$(cat requirements/bootstrap.txt "${requirements[@]}" | sha256sum)"
+wanted="$(cat "${requirements[@]}" | sha256sum)"
 if [ -x "$directory/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
     exit 0
 fi
@@ -42,7 +42,7 @@ if [ ! -x "$directory/bin/uv" ]; then
             "check that this machine reaches a package index, then run the same command again."
 fi
 
-say "Installing $* into $directory; the first time this downloads some gigabytes."
+say "Installing ${requirements[*]} into $directory; on a new machine this takes some minutes."
 "$directory/bin/uv" pip sync --quiet --python "$directory/bin/python" "${requirements[@]}" ||
     fail "uv could not install ${requirements[*]} into $directory; its message is above." \
         "check the network and the free disk space, then run the same command again."
