@@ -211,6 +211,13 @@ impl Table {
         Ok(())
     }
 
+    /// Replaces every label. Labels that differ must stay different, or runs would no longer be as long as they can be.
+    pub(crate) fn relabel(&mut self, new: impl Fn(i64) -> i64) {
+        for run in &mut self.runs {
+            run.label = new(run.label);
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.name_ends.len()
     }
