@@ -165,8 +165,8 @@ fn a_root_without_classes_says_what_it_holds() {
     assert_eq!(
         message,
         format!(
-            "Couldn't find any class folder in {}. It holds 2 files, all ending in .jpg and no folders; move the files \
-             into one folder for each class, or list them in a manifest.",
+            "Couldn't find any class folder in {}. It holds no folders, only 2 files, all ending in .jpg; move the \
+             files into one folder for each class, or list them in a manifest.",
             root.path().display()
         )
     );
