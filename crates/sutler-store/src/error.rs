@@ -151,6 +151,14 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Adds the line to an error about a manifest that does not know it yet.
+    pub(crate) fn at_line(mut self, number: impl FnOnce() -> Option<u64>) -> Self {
+        if let Self::Manifest { line: line @ None, .. } = &mut self {
+            *line = number();
+        }
+        self
+    }
+
     /// A stable word for the kind of failure, for counters and for the choice of a Python exception.
     #[must_use]
     pub fn kind(&self) -> &'static str {

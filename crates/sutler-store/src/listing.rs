@@ -2,8 +2,8 @@
 //!
 //! A listing is a shelf with labels on its boards rather than on its books. Samples that follow one another mostly
 //! lie in the same folder and belong to the same class, so both are written down once for a *run* of samples; a
-//! sample itself costs its file name and four bytes. ImageNet-21k (14.2 million files, names of 19 bytes, 21,841
-//! folders) takes 330 MB this way; the same list as Python tuples takes over 3 GB.
+//! sample itself costs its file name and four bytes. ImageNet-21k (14.2 million files, names of some 20 bytes, 21,841
+//! folders) takes 340 MB this way; as Python tuples, at 187 bytes each (measured), it takes 2.7 GB.
 //!
 //! The worst case is a manifest in random order, where every run holds one sample: 28 bytes beside its name.
 
@@ -209,6 +209,13 @@ impl Table {
         self.names.extend_from_slice(name);
         self.name_ends.push(name_end);
         Ok(())
+    }
+
+    /// Replaces every label. Labels that differ must stay different, or runs would no longer be as long as they can be.
+    pub(crate) fn relabel(&mut self, new: impl Fn(i64) -> i64) {
+        for run in &mut self.runs {
+            run.label = new(run.label);
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

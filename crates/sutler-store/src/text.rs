@@ -4,6 +4,7 @@
 //! point of its own (U+DC80 to U+DCFF, the "surrogate escape"), then sorts by code point. Listings promise Python's
 //! order, so that ids and labels equal those of torchvision; for valid UTF-8 it is the order of the bytes.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 /// Compares two names as Python compares the strings it makes of them.
@@ -52,6 +53,14 @@ pub(crate) fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
+/// At most the first eighty characters: a message quotes a value and does not reprint a file.
+pub(crate) fn excerpt(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(80) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,6 +84,12 @@ mod tests {
         assert_eq!(shown, ["0", "12", "123", "1,204", "123,456", "1,234,567"]);
         assert_eq!(counted(1, "file"), "1 file");
         assert_eq!(counted(2000, "file"), "2,000 files");
+    }
+
+    #[test]
+    fn quotations_are_short() {
+        assert_eq!(excerpt("cat"), "cat");
+        assert_eq!(excerpt(&"é".repeat(500)).chars().count(), 81);
     }
 
     #[test]

@@ -165,8 +165,8 @@ fn a_root_without_classes_says_what_it_holds() {
     assert_eq!(
         message,
         format!(
-            "Couldn't find any class folder in {}. It holds 2 files, all ending in .jpg and no folders; move the files \
-             into one folder for each class, or list them in a manifest.",
+            "Couldn't find any class folder in {}. It holds no folders, only 2 files, all ending in .jpg; move the \
+             files into one folder for each class, or list them in a manifest.",
             root.path().display()
         )
     );
@@ -190,7 +190,7 @@ fn a_folder_that_may_not_be_read_is_an_error() {
     use std::os::unix::fs::PermissionsExt;
     let root = tree(&["a/1.jpg", "a/secret/2.jpg"]);
     let secret = root.path().join("a/secret");
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
     // The superuser may read everything, so there is nothing to see for it.
     if fs::read_dir(&secret).is_err() {
         let error = list(root.path()).unwrap_err();

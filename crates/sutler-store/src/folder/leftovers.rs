@@ -66,7 +66,7 @@ impl Leftovers {
         match self.files {
             0 => "The folder is empty; check the path.".into(),
             _ => format!(
-                "It holds {} and no folders; move the files into one folder for each class, or list them in a \
+                "It holds no folders, only {}; move the files into one folder for each class, or list them in a \
                  manifest.",
                 self.description()
             ),
