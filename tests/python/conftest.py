@@ -71,3 +71,26 @@ def check_ops(op_schema: OpSchema) -> Callable[[list[dict[str, Any]]], None]:
             op_schema.check(op)
 
     return check
+
+
+@pytest.fixture
+def picture() -> Any:
+    """A small PIL image of noise."""
+    numpy = pytest.importorskip("numpy")
+    pillow = pytest.importorskip("PIL.Image")
+    return pillow.fromarray(numpy.random.default_rng(0).integers(0, 256, (48, 60, 3), dtype=numpy.uint8))
+
+
+@pytest.fixture(scope="session")
+def run_ops() -> Callable[[list[dict[str, Any]], Any], Any]:
+    """Runs operations as torchvision means them: each is made into the transform of its name again."""
+    from sutler import transforms
+
+    def run(ops: list[dict[str, Any]], image: Any) -> Any:
+        for op in ops:
+            arguments = dict(op)
+            name = "".join(part.capitalize() for part in arguments.pop("op").split("_"))
+            image = getattr(transforms, name)(**arguments)(image)
+        return image
+
+    return run
