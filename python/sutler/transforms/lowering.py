@@ -63,7 +63,7 @@ class Lowered:
         """The native operations as the native module takes them."""
         return json.dumps(self.ops, allow_nan=False)
 
-    def announce(self, stacklevel: int = 2) -> None:
+    def announce(self, stacklevel: int = 1) -> None:
         """Warn, once per pipeline and process, about what runs in Python without having been asked to."""
         if not self.tail or self.asked_for:
             return
@@ -82,10 +82,7 @@ def flatten(transform: object) -> Iterator[Transform]:
     if transform is None:
         return
     if isinstance(transform, Transform):
-        if isinstance(transform, Lambda) and children(transform.lambd) is not None:
-            yield from flatten(transform.lambd)
-        else:
-            yield from transform.leaves()
+        yield from transform.leaves()
         return
     inside = children(transform)
     if inside is not None:
@@ -146,16 +143,16 @@ def lower(transform: object) -> Lowered:
 
 
 def _native_form(step: Transform, stage: Stage) -> list[Transform]:
-    if not isinstance(step, Lambda):
-        return [step]
-    if generation(step.lambd) is None and not isinstance(step, Foreign):
+    if isinstance(step, Foreign):
+        return translate(step.lambd, stage)
+    if isinstance(step, Lambda):
         raise NotNativeError("Lambda runs a Python function")
-    return translate(step.lambd, stage)
+    return [step]
 
 
 def _cut(assembly: _Assembly, steps: list[Transform], position: int, reason: str, static: int) -> Lowered:
     rest = steps[position:]
-    asked_for = all(type(step) is Lambda and generation(step.lambd) is None for step in rest)
+    asked_for = all(isinstance(step, Lambda) and not isinstance(step, Foreign) for step in rest)
     names = ", ".join(_name(step) for step in rest)
     notes = [
         *assembly.notes,

@@ -45,7 +45,9 @@ def integer(value: object, name: str, least: int = 0) -> int:
 
 
 def finite(value: object, name: str) -> float:
-    """Take a number that is neither infinite nor missing."""
+    """Take a number that is neither infinite nor missing; a tensor of one number as well."""
+    if hasattr(value, "item"):
+        value = value.item()
     if not isinstance(value, numbers.Real):
         raise TypeError(f"{name} should be a number, got {value!r}.")
     number = float(value)

@@ -1,0 +1,96 @@
+"""What the Python tests share."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+OP_SOURCE = Path(__file__).parents[2] / "crates" / "sutler-media" / "src" / "image" / "op.rs"
+
+
+class OpSchema:
+    """The fields of the native operations and their types, as `op.rs` declares them."""
+
+    def __init__(self, source: str) -> None:
+        source = re.sub(r"//.*", "", source)
+        self.enums: dict[str, str] = {}
+        for name, body in re.findall(r"pub enum (\w+) \{(.*?)\n\}", source, re.DOTALL):
+            self.enums[name] = body
+        self.ops = {
+            re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): {
+                field: kind.strip()
+                for field, kind in re.findall(r"(\w+): ([^,{}\[]*(?:\[[^\]]*\])?[^,{}]*)", body)
+            }
+            for name, body in re.findall(r"(\w+) \{([^{}]*)\}", self.enums.pop("Op"))
+        }
+
+    def check(self, op: dict[str, Any]) -> None:
+        """Fail unless the operation is one that the native module can read."""
+        fields = self.ops[op["op"]]
+        assert set(op) - {"op"} == set(fields), op
+        for field, kind in fields.items():
+            assert self.fits(op[field], kind), f"{op['op']}.{field} = {op[field]!r} is not a {kind}"
+
+    def fits(self, value: Any, kind: str) -> bool:
+        if wrapped := re.fullmatch(r"Option<(.*)>", kind):
+            return value is None or self.fits(value, wrapped[1])
+        if wrapped := re.fullmatch(r"Vec<(.*)>", kind):
+            return isinstance(value, list) and all(self.fits(each, wrapped[1]) for each in value)
+        if wrapped := re.fullmatch(r"\[(.*); (\d+)\]", kind):
+            return (
+                isinstance(value, list)
+                and len(value) == int(wrapped[2])
+                and all(self.fits(each, wrapped[1]) for each in value)
+            )
+        if kind in ("u8", "u32"):
+            return type(value) is int and 0 <= value < 2 ** int(kind[1:])
+        if kind == "f64":
+            return type(value) in (int, float) and math.isfinite(value)
+        if kind == "bool":
+            return type(value) is bool
+        variants = re.findall(r"(\w+)(?:\((.*?)\))?,", self.enums[kind])
+        return any(self.fits(value, inner) if inner else value == name.lower() for name, inner in variants)
+
+
+@pytest.fixture(scope="session")
+def op_schema() -> OpSchema:
+    return OpSchema(OP_SOURCE.read_text())
+
+
+@pytest.fixture(scope="session")
+def check_ops(op_schema: OpSchema) -> Callable[[list[dict[str, Any]]], None]:
+    """Checks a list of operations against the native module's declaration of them."""
+
+    def check(ops: list[dict[str, Any]]) -> None:
+        for op in ops:
+            op_schema.check(op)
+
+    return check
+
+
+@pytest.fixture
+def picture() -> Any:
+    """A small PIL image of noise."""
+    numpy = pytest.importorskip("numpy")
+    pillow = pytest.importorskip("PIL.Image")
+    return pillow.fromarray(numpy.random.default_rng(0).integers(0, 256, (48, 60, 3), dtype=numpy.uint8))
+
+
+@pytest.fixture(scope="session")
+def run_ops() -> Callable[[list[dict[str, Any]], Any], Any]:
+    """Runs operations as torchvision means them: each is made into the transform of its name again."""
+    from sutler import transforms
+
+    def run(ops: list[dict[str, Any]], image: Any) -> Any:
+        for op in ops:
+            arguments = dict(op)
+            name = "".join(part.capitalize() for part in arguments.pop("op").split("_"))
+            image = getattr(transforms, name)(**arguments)(image)
+        return image
+
+    return run
