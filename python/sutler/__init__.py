@@ -1,5 +1,30 @@
 """Sutler reads, decodes and augments training samples, so that the accelerator never waits for them."""
 
-from sutler.errors import DecodeError, Errors, PythonTransformWarning, SampleError, SutlerError
+from sutler._sutler import __version__
+from sutler.datasets import ImageFolder, Manifest
+from sutler.errors import (
+    DecodeError,
+    ErrorBudgetExceeded,
+    Errors,
+    Failure,
+    PythonTransformWarning,
+    ReadError,
+    SampleError,
+    SutlerError,
+)
+from sutler.loader import Loader
 
-__all__ = ["DecodeError", "Errors", "PythonTransformWarning", "SampleError", "SutlerError"]
+__all__ = [
+    "DecodeError",
+    "ErrorBudgetExceeded",
+    "Errors",
+    "Failure",
+    "ImageFolder",
+    "Loader",
+    "Manifest",
+    "PythonTransformWarning",
+    "ReadError",
+    "SampleError",
+    "SutlerError",
+    "__version__",
+]

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from sutler import _sutler
 from sutler._output import converter, resolve_output
 from sutler.transforms import Lowered, lower, run_tail
@@ -55,6 +57,7 @@ class NativeDataset:
         self.target_transform = target_transform
         self.dct_scaling = dct_scaling
         self.lowered = lower(transform)
+        self.lowered.announce(stacklevel=3)
         self._pipeline = self.pipeline(len(self.lowered.ops))
 
     def pipeline(self, operations: int) -> _sutler.Pipeline:
@@ -96,20 +99,20 @@ class NativeDataset:
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         """The sample as a loader with ``seed=0`` would deliver it in epoch 0, and its label."""
         index = self._check(index)
-        output = resolve_output(None)
-        array = self._native.load(index, self._pipeline, seed=0, epoch=0)
-        label: Any = self._native.label(index)
-        image = self.finish(converter("numpy")(array), index, seed=0, epoch=0)
-        if output == "torch" and not self.lowered.tail:
-            image = converter("torch")(array)
+        image = converter(resolve_output(None))(self._native.load(index, self._pipeline, seed=0, epoch=0))
+        label = self._native.label(index)
+        image = self.finish(image, index, seed=0, epoch=0)
         return image, self.target_transform(label) if self.target_transform else label
 
     def finish(self, image: Any, index: int, *, seed: int, epoch: int) -> Any:
-        """What the Python part of the transform makes of a natively prepared image."""
+        """What the Python part of the transform makes of a natively prepared (channels, height, width) image."""
         if not self.lowered.tail:
             return image
-        with _sample_randomness(_sutler.user_seed(seed, epoch, index)):
-            return run_tail(self.lowered, image)
+        array = np.asarray(image)
+        if self.lowered.tail_input != "tensor_float32":
+            array = array.transpose(1, 2, 0)
+        own_seed = _sutler.user_seed(seed, epoch, index)
+        return run_tail(self.lowered.tail, self.lowered.tail_input, array, own_seed)
 
     def _check(self, index: int) -> int:
         position = index + len(self) if index < 0 else index
@@ -126,37 +129,6 @@ class NativeDataset:
 
     def _describe(self) -> list[str]:
         return []
-
-
-class _sample_randomness:
-    """Gives Python's, NumPy's and PyTorch's global generators a sample's own seed, and puts them back after."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def __enter__(self) -> None:
-        import random
-
-        import numpy as np
-
-        self._python = random.getstate()
-        self._numpy = np.random.get_state()
-        random.seed(self._seed)
-        np.random.seed(self._seed % 2**32)
-        torch = sys.modules.get("torch")
-        self._torch = torch.get_rng_state() if torch else None
-        if torch:
-            torch.default_generator.manual_seed(self._seed % 2**63)
-
-    def __exit__(self, *_: object) -> None:
-        import random
-
-        import numpy as np
-
-        random.setstate(self._python)
-        np.random.set_state(self._numpy)
-        if self._torch is not None:
-            sys.modules["torch"].set_rng_state(self._torch)
 
 
 class ImageFolder(NativeDataset):

@@ -5,8 +5,23 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = ["DecodeError", "Errors", "PythonTransformWarning", "SampleError", "SutlerError"]
+__all__ = [
+    "DecodeError",
+    "ErrorBudgetExceeded",
+    "Errors",
+    "Failure",
+    "PythonTransformWarning",
+    "ReadError",
+    "SampleError",
+    "SutlerError",
+]
+
+#: Kinds of failure that are about reaching the bytes, not about what they hold.
+_READ_KINDS = frozenset({"missing", "denied", "io", "not_a_file", "changed", "direct_refused"})
+#: Kinds of failure that are neither about reaching the bytes nor about decoding them.
+_OTHER_KINDS = frozenset({"transform", "internal"})
 
 
 class SutlerError(Exception):
@@ -64,6 +79,59 @@ class DecodeError(SampleError, OSError):
         ...     print(error)
         sample 7 (`train/dog/3.jpg`): the file is empty
     """
+
+
+class ReadError(SampleError, OSError):
+    """The bytes of a sample could not be reached.
+
+    It is an `OSError` as well, as from Python's own `open`.
+    """
+
+
+class ErrorBudgetExceeded(SutlerError, RuntimeError):  # noqa: N818 - it says what happened
+    """More samples failed in an epoch than `errors=` allows.
+
+    Attributes:
+        failed: how many failed so far.
+        allowed: how many were allowed.
+        last: the `SampleError` that was one too many.
+    """
+
+    failed: int
+    allowed: int
+    last: SampleError
+
+    def __init__(self, failed: int, allowed: int, last: SampleError) -> None:
+        super().__init__(
+            f"{failed} samples failed in this epoch and {allowed} are allowed; the last was {last} "
+            "loader.failures() lists them all; `sutler inspect` looks at the whole dataset."
+        )
+        self.failed = failed
+        self.allowed = allowed
+        self.last = last
+
+    def __reduce__(self) -> tuple[type[ErrorBudgetExceeded], tuple[int, int, SampleError]]:
+        return type(self), (self.failed, self.allowed, self.last)
+
+
+def sample_error(sample: int, path: str, reason: str, kind: str) -> SampleError:
+    """The exception for a failed sample; called by the native module."""
+    if kind in _READ_KINDS:
+        return ReadError(sample, path, reason, kind)
+    return (SampleError if kind in _OTHER_KINDS else DecodeError)(sample, path, reason, kind)
+
+
+class Failure(NamedTuple):
+    """A sample that was left out, from `loader.failures()`."""
+
+    #: The index of the sample in the dataset.
+    id: int
+    #: Where it is stored.
+    path: str
+    #: What went wrong in one word, to count by.
+    kind: str
+    #: What went wrong as a sentence.
+    reason: str
 
 
 class PythonTransformWarning(UserWarning):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Any, Literal, cast
 
 from sutler import _sutler
 from sutler._arguments import ErrorPolicy, check_arguments, error_policy, place_in_job
@@ -167,7 +168,7 @@ class Loader:
         self._pinned: PinnedArena | None = None
         self._owner = os.getpid()
         self._closed = False
-        self._iterators: list[EpochIterator] = []
+        self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
 
     # --- what runs where -------------------------------------------------------------------------------------------
 
@@ -197,7 +198,7 @@ class Loader:
             # A forked child has none of the threads, and their locks may be held for ever: start afresh.
             self._owner = os.getpid()
             self._engine = self._job = self._pinned = None
-            self._iterators = []
+            self._iterators = weakref.WeakSet()
         if self._engine is None or self._job is None:
             self._engine = _sutler.Engine(self.num_workers)
             held = BATCHES_HELD + (2 * BATCHES_AHEAD if self.device is not None else 0)
@@ -243,7 +244,7 @@ class Loader:
         self._position = position
         self._next_epoch = position.epoch + 1
         iterator = EpochIterator(self, position)
-        self._iterators = [old for old in self._iterators if not old.finished] + [iterator]
+        self._iterators.add(iterator)
         if self.progress:
             from sutler._progress import with_progress
 
@@ -303,8 +304,8 @@ class Loader:
 
     def __len__(self) -> int:
         if self._given_batch_sampler is not None:
-            return len(self._given_batch_sampler)  # type: ignore[arg-type]  # TypeError when unknown, as documented
-        samples = self._share() if self._given_sampler is None else len(self._given_sampler)  # type: ignore[arg-type]
+            return len(cast(Sized, self._given_batch_sampler))  # TypeError where it has no length, as documented
+        samples = self._share() if self._given_sampler is None else len(cast(Sized, self._given_sampler))
         batch_size = self.batch_size or 1
         return samples // batch_size if self.drop_last else -(-samples // batch_size)
 
@@ -375,13 +376,13 @@ class Loader:
             return
         self._closed = True
         if self._owner == os.getpid():
-            for iterator in self._iterators:
+            for iterator in list(self._iterators):
                 iterator.close()
             if self._engine is not None:
                 self._engine.close()
             if self._pinned is not None:
                 self._pinned.close()
-        self._iterators = []
+        self._iterators.clear()
         self._engine = self._pinned = None
 
     def __enter__(self) -> Loader:

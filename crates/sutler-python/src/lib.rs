@@ -7,7 +7,12 @@ mod engine;
 mod errors;
 mod pipeline;
 
+use std::path::PathBuf;
+
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use sutler_cli::photos::PhotoSet;
+use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleRng, Shard, Stream};
 
 /// The native half of Sutler.
 #[pymodule(gil_used = false)]
@@ -19,7 +24,7 @@ mod _sutler {
     #[pymodule_export]
     use crate::engine::{Batch, Engine, Job, Run};
     #[pymodule_export]
-    use crate::pipeline::Pipeline;
+    use crate::pipeline::{Pipeline, draw};
 
     use super::*;
 
@@ -33,6 +38,49 @@ mod _sutler {
     #[pyfunction]
     fn usable_cores() -> usize {
         sutler_engine::usable_cores()
+    }
+
+    /// The seed for user code that prepares this sample with generators of its own.
+    #[pyfunction]
+    fn user_seed(seed: u64, epoch: u32, sample: u32) -> u64 {
+        // 63 bits, as every generator of Python, NumPy and PyTorch takes them.
+        SampleRng::with_stream(seed, Stream::User, epoch, sample).next_u64() >> 1
+    }
+
+    /// The samples of one rank's epoch, in order.
+    #[pyfunction]
+    #[pyo3(signature = (samples, *, shuffle, seed, epoch, drop_last, rank, world_size))]
+    fn epoch_order(
+        samples: u32,
+        shuffle: bool,
+        seed: u64,
+        epoch: u32,
+        drop_last: bool,
+        rank: u32,
+        world_size: u32,
+    ) -> PyResult<Vec<u32>> {
+        let shard = Shard::new(rank, world_size).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let permutation =
+            if shuffle { Permutation::shuffled(samples, seed, epoch) } else { Permutation::identity(samples) };
+        let spec = JobSpec { batch_size: 1, drop_last, shard };
+        let plan = EpochPlan::new(permutation, &spec, JobCursor::start_of(epoch))
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok((0..plan.batches()).flat_map(|index| plan.batch(index).samples).map(|sample| sample.0).collect())
+    }
+
+    /// Writes photo-like JPEGs, one folder per class.
+    #[pyfunction]
+    #[pyo3(signature = (root, *, count, classes, seed, longer_side))]
+    fn make_photos(
+        py: Python<'_>,
+        root: PathBuf,
+        count: u32,
+        classes: u32,
+        seed: u64,
+        longer_side: u32,
+    ) -> PyResult<()> {
+        let set = PhotoSet { count, classes, seed, longer_side };
+        py.detach(|| set.write(&root, &|| ())).map_err(|error| PyOSError::new_err(error.to_string()))
     }
 
     #[pymodule_init]

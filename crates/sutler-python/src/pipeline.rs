@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sutler_core::{SampleId, SampleRng};
-use sutler_media::{DType, Plan};
+use sutler_media::{DType, Plan, Size};
 
 /// A checked pipeline of native operations.
 #[pyclass(frozen)]
@@ -45,14 +45,16 @@ impl Pipeline {
     fn static_prefix(&self) -> usize {
         self.inner.static_prefix()
     }
+}
 
-    /// The random decisions for a sample of this size, as JSON.
-    fn draw(&self, width: u32, height: u32, seed: u64, epoch: u32, sample: u32) -> PyResult<String> {
-        let mut plan = Plan::default();
-        let mut rng = SampleRng::new(seed, epoch, SampleId(sample));
-        self.inner
-            .draw_for_size(width, height, &mut rng, &mut plan)
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(plan.describe(&self.inner).to_string())
-    }
+/// The random decisions that a pipeline makes for a sample of this size, as JSON.
+#[pyfunction]
+pub fn draw(operations: &str, width: u32, height: u32, seed: u64, epoch: u32, sample: u32) -> PyResult<String> {
+    let pipeline = Pipeline::new(operations, true)?.inner;
+    let mut plan = Plan::default();
+    let mut rng = SampleRng::new(seed, epoch, SampleId(sample));
+    pipeline
+        .draw_decoded(Size { width, height }, &mut rng, &mut plan)
+        .map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(plan.describe(&pipeline).to_string())
 }

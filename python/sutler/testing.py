@@ -1,0 +1,29 @@
+"""Data to try things on."""
+
+from __future__ import annotations
+
+import os
+
+from sutler import _sutler
+
+
+def make_photos(
+    root: str | os.PathLike[str], count: int = 48, classes: int = 4, *, seed: int = 0, longer_side: int = 160
+) -> None:
+    """Writes photo-like JPEGs, one folder per class: real texture, real sizes, no photographs.
+
+    Args:
+        root: Where to put the class folders.
+        count: How many pictures.
+        classes: In how many folders.
+        seed: Decides every picture.
+        longer_side: The longer side of a typical picture in pixels; ImageNet's is 500.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> make_photos(folder, count=3, classes=2)
+        >>> sorted(str(path.relative_to(folder)) for path in pathlib.Path(folder).rglob("*.jpg"))
+        ['class_0/photo_000000.jpg', 'class_0/photo_000001.jpg', 'class_1/photo_000002.jpg']
+    """
+    _sutler.make_photos(os.fspath(root), count=count, classes=classes, seed=seed, longer_side=longer_side)
