@@ -209,7 +209,7 @@ def test_policies(ours: T.Transform, theirs: Any) -> None:
         )
     drawn, wanted = ([choice for run in some for choice in run] for some in (runs, expected))
     for name in sorted({name for name, _ in wanted}):
-        # Both sides read magnitudes from a table. The last bit may differ, and must not count as a difference.
+        # Both sides read magnitudes from a table; the last bit may differ and should not count.
         magnitudes, expected_magnitudes = (
             np.round([magnitude for each, magnitude in some if each == name], 4) for some in (drawn, wanted)
         )
