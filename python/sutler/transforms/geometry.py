@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sutler.transforms.base import NotNativeError, Op, Transform
-from sutler.transforms.interpolation import InterpolationMode, parse_interpolation
+from sutler.transforms.interpolation import InterpolationMode, parse_filter
 from sutler.transforms.parameters import (
     Fill,
     check_padding_mode,
@@ -72,7 +72,7 @@ class Resize(Transform):
                     "size can be an integer, a sequence of one or two integers, or None, "
                     f"but got {size} instead."
                 ) from None
-        self.interpolation = parse_interpolation(interpolation)
+        self.interpolation = parse_filter(interpolation, antialias)
         self.max_size = None if max_size is None else integer(max_size, "max_size", least=1)
         self.antialias = antialias
         if self.max_size is not None and self.size is not None:
@@ -208,7 +208,7 @@ class RandomResizedCrop(Transform):
         check_ranges(scale, ratio)
         self.scale = scale
         self.ratio = ratio
-        self.interpolation = parse_interpolation(interpolation)
+        self.interpolation = parse_filter(interpolation, antialias)
         self.antialias = antialias
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import operator
 
-__all__ = ["InterpolationMode", "parse_interpolation"]
+__all__ = ["InterpolationMode", "parse_filter", "parse_interpolation"]
 
 
 class InterpolationMode(enum.StrEnum):
@@ -72,3 +72,11 @@ def parse_interpolation(value: object) -> InterpolationMode:
     if number not in _BY_PILLOW_NUMBER:
         raise ValueError(f"{number} is not one of Pillow's resampling filters; take one of {names}.")
     return _BY_PILLOW_NUMBER[number]
+
+
+def parse_filter(interpolation: object, antialias: bool | None) -> InterpolationMode:
+    """Take an interpolation for scaling, where one of them cannot do without averaging."""
+    mode = parse_interpolation(interpolation)
+    if mode is InterpolationMode.LANCZOS and antialias is False:
+        raise ValueError("InterpolationMode.LANCZOS requires antialias=True")
+    return mode

@@ -4,9 +4,9 @@ Order matters, so the cut is simple: native up to the first step that only Pytho
 on.
 
 One complication. The engine keeps 8-bit pixels until the values are converted to float, and after that it
-knows only steps on values. A flip after `ToTensor` is common and would fall to Python for no reason, as
-flipping and converting can change places. `_Assembly` lets a step slip back to before the conversion where
-the result is the same.
+knows only steps on values, and flips. A crop after `ToTensor` is common and would fall to Python for no
+reason, as cropping and converting can change places. `_Assembly` lets a step slip back to before the
+conversion where the result is the same.
 """
 
 from __future__ import annotations
@@ -177,6 +177,9 @@ def _name(step: Transform) -> str:
     return type(step).__name__
 
 
+_FLIPS = (RandomHorizontalFlip, RandomVerticalFlip)
+
+
 class _Assembly:
     """The native operations found so far: those on pixels, and behind them those on float values."""
 
@@ -209,10 +212,10 @@ class _Assembly:
         if isinstance(transform, ToDtype):
             self._convert(transform, is_float)
         elif isinstance(transform, Normalize):
-            self._normalize(transform)
+            self._values.append(transform)
         elif not is_float:
             self._pixels.append(transform)
-        elif isinstance(transform, RandomErasing):
+        elif isinstance(transform, (RandomErasing, *_FLIPS)):
             self._values.append(transform)
         else:
             self._slip(transform)
@@ -224,25 +227,11 @@ class _Assembly:
         elif not is_float:
             self._values.append(transform)
 
-    def _normalize(self, transform: Normalize) -> None:
-        unscaled = any(isinstance(value, ToDtype) and not value.scale for value in self._values)
-        if not unscaled:
-            self._values.append(transform)
-        elif len(self._values) == 1:
-            # Native means and deviations are on the scale of 0 to 1: shrink them, and scale the values.
-            self._values = [
-                ToDtype("float32", scale=True),
-                Normalize(
-                    [value / 255 for value in transform.mean], [value / 255 for value in transform.std]
-                ),
-            ]
-        else:
-            raise NotNativeError("Normalize of unscaled values is native only directly after ToDtype")
-
     def _slip(self, transform: Transform) -> None:
         """Put a step on pixels before the conversion to float, if that changes nothing that matters."""
         name = type(transform).__name__
         if any(isinstance(value, RandomErasing) for value in self._values):
+            # An erased rectangle is part of the picture that a crop would cut.
             raise NotNativeError(f"{name} after RandomErasing on float values has no native form")
         if _is_convex(transform):
             self.notes.append(
@@ -253,13 +242,13 @@ class _Assembly:
             raise NotNativeError(
                 f"{name} after the conversion to float has no native form; before it, it has"
             )
-        self._pixels.append(transform)
+        # Flips come before it, so they slip first.
+        self._pixels += [*(value for value in self._values if isinstance(value, _FLIPS)), transform]
+        self._values = [value for value in self._values if not isinstance(value, _FLIPS)]
 
 
 def _commutes(transform: Transform, normalized: bool) -> bool:
     """Whether a step only moves pixels, so that converting them before or after is exactly the same."""
-    if isinstance(transform, (RandomHorizontalFlip, RandomVerticalFlip)):
-        return True
     if isinstance(transform, CenterCrop):
         return not normalized  # it may add black, and black is not zero any more
     if isinstance(transform, RandomCrop) and transform.padding is None and not transform.pad_if_needed:

@@ -28,19 +28,22 @@ __all__ = [
 
 PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
 
+SIDE_MAX = 65_535
+"""The longest side: no image format that is read has longer ones."""
+
 Fill = int | float | Sequence[int] | Sequence[float] | None
 
 
 def integer(value: object, name: str, least: int = 0) -> int:
-    """Take a whole number of at least `least`, numpy's integers too."""
+    """Take a whole number from `least` to `SIDE_MAX`, numpy's integers too."""
     if isinstance(value, bool):
         raise TypeError(f"{name} should be an integer, got {value!r}.")
     try:
         number = operator.index(cast(SupportsIndex, value))
     except TypeError:
         raise TypeError(f"{name} should be an integer, got {value!r}.") from None
-    if not least <= number < 2**32:
-        raise ValueError(f"{name} should be at least {least} and fit in 32 bits, got {number}.")
+    if not least <= number <= SIDE_MAX:
+        raise ValueError(f"{name} should be between {least} and {SIDE_MAX}, got {number}.")
     return number
 
 

@@ -13,14 +13,13 @@ _LOOK_UPS = (
     InterpolationMode.NEAREST,
     InterpolationMode.NEAREST_EXACT,
     InterpolationMode.BILINEAR,
-    InterpolationMode.BICUBIC,
 )
 
 
 def _look_up(interpolation: object) -> InterpolationMode:
     mode = parse_interpolation(interpolation)
     if mode not in _LOOK_UPS:
-        raise ValueError(f'"{mode}" cannot rotate an image; take "nearest", "bilinear" or "bicubic".')
+        raise ValueError(f'"{mode}" cannot rotate or shear an image; take "nearest" or "bilinear".')
     return mode
 
 

@@ -99,7 +99,8 @@ class Normalize(Transform):
                 raise ValueError(
                     f"{name} should be one value or three, for red, green and blue, got {values}."
                 )
-        if 0.0 in self.std:
+        # What rounds to zero in 32 bits is zero.
+        if any(abs(value) <= 2.0**-150 for value in self.std):
             raise ValueError(f"std={self.std} has a zero, leading to division by zero.")
 
     @property
