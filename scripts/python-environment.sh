@@ -22,13 +22,14 @@ has "$base_python" || install_package python3 "Sutler's front and its tools are 
 # The stamp lives inside the environment, so that whoever deletes the one deletes the other.
 stamp="$directory/requirements.sha256"
 wanted="$(cat "${requirements[@]}" | sha256sum)"
-if [ -x "$directory/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+if [ -x "$directory/bin/uv" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
     exit 0
 fi
 
 if [ ! -x "$directory/bin/uv" ]; then
     say "Making a virtual environment in $directory."
     rm -rf "$directory"
+    hash -r # the Python found so far may have been the one just deleted
     if ! "$base_python" -m venv "$directory" >/dev/null 2>&1; then
         # Debian ships venv without the pip it needs in a package of its own.
         install_package python3-venv "\`$base_python -m venv\` cannot make a virtual environment without it"
