@@ -36,7 +36,9 @@ impl Bench {
         serve_epoch(&engine, &job, samples, self.job.batch_size, 0)?;
         let failures = job.failures();
         if failures.len() == samples as usize {
-            return Err(format!("none of the {samples} samples can be decoded; the first: {}", failures[0]).into());
+            return Err(
+                format!("none of the {samples} samples can be decoded; the first: {}", failures[0]).into()
+            );
         }
         let broken: std::collections::HashSet<_> = failures.iter().map(|failure| failure.sample).collect();
 

@@ -131,7 +131,10 @@ impl Demo {
             .stderr(Stdio::inherit())
             .output()?;
         if !output.status.success() {
-            return Err("PyTorch's side of the comparison failed; its message is above. --no-peers leaves it out.".into());
+            return Err(
+                "PyTorch's side of the comparison failed; its message is above. --no-peers leaves it out."
+                    .into(),
+            );
         }
         let facts: Value = serde_json::from_slice(&output.stdout)?;
         Ok((!facts.is_null()).then_some(facts))

@@ -88,7 +88,11 @@ impl Inspect {
             fingerprint: files.fingerprint().to_string(),
             broken,
         };
-        report::print(&if self.json { format!("{:#}\n", serde_json::to_value(&facts)?) } else { facts.text() });
+        report::print(&if self.json {
+            format!("{:#}\n", serde_json::to_value(&facts)?)
+        } else {
+            facts.text()
+        });
         Ok(())
     }
 }
@@ -136,8 +140,11 @@ impl Facts {
             ],
         );
         text += "\n";
-        let formats: Vec<Vec<String>> =
-            self.formats.iter().map(|(format, files)| vec![(*format).to_owned(), report::count(*files)]).collect();
+        let formats: Vec<Vec<String>> = self
+            .formats
+            .iter()
+            .map(|(format, files)| vec![(*format).to_owned(), report::count(*files)])
+            .collect();
         text += &report::table(&["format", "files"], &formats);
         if self.misnamed > 0 {
             text += &format!(

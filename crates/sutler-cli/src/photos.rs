@@ -39,7 +39,12 @@ pub struct PhotoError {
 
 impl std::fmt::Display for PhotoError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} could not be written: {}. Check the disk and the permissions.", self.path.display(), self.reason)
+        write!(
+            f,
+            "{} could not be written: {}. Check the disk and the permissions.",
+            self.path.display(),
+            self.reason
+        )
     }
 }
 
@@ -56,8 +61,7 @@ impl PhotoSet {
         let folder = |class: u32| root.join(format!("class_{class:0digits$}"));
         for class in 0..classes {
             let path = folder(class);
-            std::fs::create_dir_all(&path)
-                .map_err(|error| PhotoError { path, reason: error.to_string() })?;
+            std::fs::create_dir_all(&path).map_err(|error| PhotoError { path, reason: error.to_string() })?;
         }
         let next = AtomicU32::new(0);
         let failed = Mutex::new(None);

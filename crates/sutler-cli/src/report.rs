@@ -89,7 +89,9 @@ pub fn progress(total: u64, what: &str) -> ProgressBar {
     } else {
         ProgressDrawTarget::hidden()
     });
-    if let Ok(style) = ProgressStyle::with_template("{msg} {bar:40} {human_pos}/{human_len} ({per_sec}, {eta} left)") {
+    if let Ok(style) =
+        ProgressStyle::with_template("{msg} {bar:40} {human_pos}/{human_len} ({per_sec}, {eta} left)")
+    {
         bar.set_style(style);
     }
     bar.set_message(what.to_owned());
@@ -122,7 +124,10 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let text = table(&["stage", "mean"], &[vec!["fetch".into(), "1 ms".into()], vec!["decode".into(), "12 ms".into()]]);
+        let text = table(
+            &["stage", "mean"],
+            &[vec!["fetch".into(), "1 ms".into()], vec!["decode".into(), "12 ms".into()]],
+        );
         assert_eq!(text, "  stage    mean\n  ─────────────\n  fetch    1 ms\n  decode  12 ms\n");
     }
 }

@@ -78,7 +78,8 @@ impl OpenBatch {
             }
         }
         let ids: Vec<SampleId> = kept.iter().map(|&row| self.samples[row]).collect();
-        let owned = outcomes.iter_mut().filter(|o| o.failure.is_none()).filter_map(|o| o.own.take()).collect();
+        let owned =
+            outcomes.iter_mut().filter(|o| o.failure.is_none()).filter_map(|o| o.own.take()).collect();
         let batch = Batch {
             index: self.index,
             rows: ids.len(),

@@ -94,7 +94,8 @@ impl Shared {
             return;
         }
         let mut state = self.lock();
-        let removed = state.runs.iter().position(|run| run.id == id).map(|index| state.runs.swap_remove(index));
+        let removed =
+            state.runs.iter().position(|run| run.id == id).map(|index| state.runs.swap_remove(index));
         drop(state);
         drop(removed); // may free batch memory: not under the lock
     }
@@ -127,7 +128,8 @@ impl Shared {
                 }
                 continue;
             }
-            let left = deadline.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
+            let left =
+                deadline.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return Ok(Waited::TimedOut);
             }
@@ -200,7 +202,10 @@ impl CachedPreparer {
                     sample,
                     path: job.preparation.describe(sample),
                     kind: "internal",
-                    reason: format!("preparing it failed inside Sutler: {}; please report this", panic_text(&*panic)),
+                    reason: format!(
+                        "preparing it failed inside Sutler: {}; please report this",
+                        panic_text(&*panic)
+                    ),
                 })
             }
         };

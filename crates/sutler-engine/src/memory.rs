@@ -53,8 +53,10 @@ impl Mapping {
             )
         }
         .map_err(|errno| ArenaError { bytes, source: errno.into() })?;
-        let start = NonNull::new(start.cast::<u8>())
-            .ok_or_else(|| ArenaError { bytes, source: std::io::Error::other("the mapping is at address 0") })?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| ArenaError {
+            bytes,
+            source: std::io::Error::other("the mapping is at address 0"),
+        })?;
         // Huge pages make the first touch of a large arena several times cheaper; a kernel without them says no,
         // and that is fine.
         // SAFETY: the range is the mapping just made, and the advice changes no contents.

@@ -223,6 +223,8 @@ pub struct Run {
     taken: u64,
     failed: u64,
     last_answer: Option<Instant>,
+    /// When the request that is still unanswered was first made; a wait may be cut into several calls.
+    waiting_since: Option<Instant>,
     ended: bool,
     broken: Option<RunError>,
 }
@@ -232,7 +234,18 @@ impl Run {
         let plan = Arc::new(plan);
         job.failures.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let id = shared.add_run(|id| RunState::new(id, Arc::clone(&job), Arc::clone(&plan), epoch));
-        Self { shared, id, job, plan, taken: 0, failed: 0, last_answer: None, ended: false, broken: None }
+        Self {
+            shared,
+            id,
+            job,
+            plan,
+            taken: 0,
+            failed: 0,
+            last_answer: None,
+            waiting_since: None,
+            ended: false,
+            broken: None,
+        }
     }
 
     /// How many batches this run delivers in all.
@@ -255,12 +268,13 @@ impl Run {
     /// When a sample failed and the policy is to stop; asking again gives the same error, and [`Run::cursor`] stays
     /// before the batch, so that an epoch resumed from there loses nothing.
     pub fn next(&mut self, timeout: Duration) -> Result<Next, RunError> {
-        let requested = Instant::now();
+        let called = Instant::now();
+        let mut requested = *self.waiting_since.get_or_insert(called);
         loop {
             if let Some(error) = &self.broken {
                 return Err(error.clone());
             }
-            let left = timeout.saturating_sub(requested.elapsed());
+            let left = timeout.saturating_sub(called.elapsed());
             let (open, ready_at) = match self.shared.wait_for_batch(self.id, left)? {
                 Waited::Ready(open, ready_at) => (open, ready_at),
                 Waited::TimedOut => return Ok(Next::TimedOut),
@@ -272,7 +286,8 @@ impl Run {
                     return Ok(Next::End);
                 }
             };
-            let open = Arc::into_inner(open).expect("workers let go of a batch before they report it finished");
+            let open =
+                Arc::into_inner(open).expect("workers let go of a batch before they report it finished");
             let (batch, outcomes) = open.into_batch(|sample| self.job.preparation.label(sample));
             let failures: Vec<Failure> = outcomes.iter().filter_map(|o| o.failure.clone()).collect();
             self.note_failures(failures)?;
@@ -284,8 +299,11 @@ impl Run {
             );
             self.last_answer = Some(answered);
             if !batch.is_empty() {
+                self.waiting_since = None;
                 return Ok(Next::Batch(batch));
             }
+            requested = answered;
+            self.waiting_since = Some(answered);
         }
     }
 

@@ -117,10 +117,14 @@ impl Array {
         copy: Option<bool>,
     ) -> PyResult<Py<PyAny>> {
         if stream.is_some_and(|stream| !stream.is_none()) {
-            return Err(PyValueError::new_err("this array is in host memory, which has no streams; pass stream=None"));
+            return Err(PyValueError::new_err(
+                "this array is in host memory, which has no streams; pass stream=None",
+            ));
         }
         if dl_device.is_some_and(|device| device != (DEVICE_CPU, 0)) {
-            return Err(PyBufferError::new_err("this array is in host memory; export it there and copy it yourself"));
+            return Err(PyBufferError::new_err(
+                "this array is in host memory; export it there and copy it yourself",
+            ));
         }
         if copy == Some(true) {
             return Err(PyBufferError::new_err("this array only lends its memory; copy the result yourself"));

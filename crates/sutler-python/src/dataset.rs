@@ -199,7 +199,14 @@ impl Dataset {
 
     /// One sample, prepared as a loader would.
     #[pyo3(signature = (index, pipeline, *, seed, epoch))]
-    fn load(&self, py: Python<'_>, index: u32, pipeline: &Pipeline, seed: u64, epoch: u32) -> PyResult<Array> {
+    fn load(
+        &self,
+        py: Python<'_>,
+        index: u32,
+        pipeline: &Pipeline,
+        seed: u64,
+        epoch: u32,
+    ) -> PyResult<Array> {
         let preparation = self.preparation(pipeline, Layout::Nchw, seed);
         let prepared = py.detach(|| {
             let mut sample = OwnSample::default();

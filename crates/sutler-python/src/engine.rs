@@ -34,7 +34,9 @@ impl Engine {
     #[new]
     fn new(threads: usize) -> PyResult<Self> {
         let inner = sutler_engine::Engine::new(threads).map_err(|error| {
-            PyOSError::new_err(format!("{threads} worker threads could not be started: {error}; lower num_workers"))
+            PyOSError::new_err(format!(
+                "{threads} worker threads could not be started: {error}; lower num_workers"
+            ))
         })?;
         Ok(Self { inner: Mutex::new(Some(inner)), threads })
     }
@@ -223,7 +225,11 @@ impl Run {
                 None | Some(Ok(Next::End)) => return Ok(None),
                 Some(Err(error)) => return Err(run_error(py, &error)),
                 Some(Ok(Next::Batch(batch))) => {
-                    return Ok(Some(Batch { inner: Arc::new(batch), output: self.output, layout: self.layout }));
+                    return Ok(Some(Batch {
+                        inner: Arc::new(batch),
+                        output: self.output,
+                        layout: self.layout,
+                    }));
                 }
                 Some(Ok(Next::TimedOut)) => {
                     py.check_signals()?;

@@ -10,9 +10,8 @@ fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
 
 /// A sample that failed, as an exception with fields.
 pub fn sample_error(py: Python<'_>, failure: &Failure) -> PyErr {
-    let made = class(py, "sample_error").and_then(|make| {
-        make.call1((failure.sample.0, &failure.path, &failure.reason, failure.kind))
-    });
+    let made = class(py, "sample_error")
+        .and_then(|make| make.call1((failure.sample.0, &failure.path, &failure.reason, failure.kind)));
     made.map_or_else(|error| error, PyErr::from_value)
 }
 
@@ -21,9 +20,8 @@ pub fn run_error(py: Python<'_>, error: &RunError) -> PyErr {
     match error {
         RunError::Sample(failure) => sample_error(py, failure),
         RunError::Budget { failed, allowed, last } => {
-            let made = class(py, "ErrorBudgetExceeded").and_then(|class| {
-                class.call1((*failed, *allowed, sample_error(py, last)))
-            });
+            let made = class(py, "ErrorBudgetExceeded")
+                .and_then(|class| class.call1((*failed, *allowed, sample_error(py, last))));
             made.map_or_else(|error| error, PyErr::from_value)
         }
         RunError::Memory(text) => PyMemoryError::new_err(text.clone()),

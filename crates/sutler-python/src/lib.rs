@@ -60,8 +60,11 @@ mod _sutler {
         world_size: u32,
     ) -> PyResult<Vec<u32>> {
         let shard = Shard::new(rank, world_size).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let permutation =
-            if shuffle { Permutation::shuffled(samples, seed, epoch) } else { Permutation::identity(samples) };
+        let permutation = if shuffle {
+            Permutation::shuffled(samples, seed, epoch)
+        } else {
+            Permutation::identity(samples)
+        };
         let spec = JobSpec { batch_size: 1, drop_last, shard };
         let plan = EpochPlan::new(permutation, &spec, JobCursor::start_of(epoch))
             .map_err(|error| PyValueError::new_err(error.to_string()))?;

@@ -49,7 +49,14 @@ impl Pipeline {
 
 /// The random decisions that a pipeline makes for a sample of this size, as JSON.
 #[pyfunction]
-pub fn draw(operations: &str, width: u32, height: u32, seed: u64, epoch: u32, sample: u32) -> PyResult<String> {
+pub fn draw(
+    operations: &str,
+    width: u32,
+    height: u32,
+    seed: u64,
+    epoch: u32,
+    sample: u32,
+) -> PyResult<String> {
     let pipeline = Pipeline::new(operations, true)?.inner;
     let mut plan = Plan::default();
     let mut rng = SampleRng::new(seed, epoch, SampleId(sample));
