@@ -219,7 +219,7 @@ fn expand_runs(
                     _ => out.extend_from_slice(literal),
                 }
                 // What follows starts at an even place in the file.
-                if (data_at + end) % 2 != 0 && out.len() < total {
+                if !(data_at + end).is_multiple_of(2) && out.len() < total {
                     take(1)?;
                 }
             }

@@ -32,7 +32,7 @@ pub(super) fn decode(
     decoder.set_ignore_iccp_chunk(true);
     let mut reader = decoder.read_info().map_err(failure)?;
     let table = reader.info().palette.as_deref().map(|entries| rgb::palette(entries, 3, [0, 1, 2]));
-    let length = reader.output_buffer_size().ok_or_else(|| DecodeError::TooLarge {
+    let length = reader.output_buffer_size().ok_or(DecodeError::TooLarge {
         width: header.width,
         height: header.height,
         pixels_max: usize::MAX as u64,
