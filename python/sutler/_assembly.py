@@ -46,7 +46,7 @@ class HostBatches:
                 "a collate_fn, target_transform or transform raised StopIteration; an epoch ends on its own"
             ) from error
 
-    def _assemble(self, batch: Batch) -> list[Any]:
+    def _assemble(self, batch: Batch) -> Any:
         loader = self._loader
         target_transform = loader.dataset.target_transform
         if self._by_sample or not batch.is_block:

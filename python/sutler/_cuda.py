@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sutler._output import import_torch
+
 #: Batches that may be on the device and not yet in the trainer's hands: one being copied, one ready.
 BATCHES_AHEAD = 2
 
@@ -22,8 +24,7 @@ class PinnedArena:
     """Registers a range of host memory with CUDA and takes it back when closed."""
 
     def __init__(self, address: int, size: int) -> None:
-        import torch
-
+        torch = import_torch()
         self._address = 0
         if not torch.cuda.is_available():
             warnings.warn(
@@ -51,8 +52,7 @@ class PinnedArena:
     def close(self) -> None:
         """Takes the memory back; copies still under way end first."""
         if self._address:
-            import torch
-
+            torch = import_torch()
             torch.cuda.synchronize()
             torch.cuda.cudart().cudaHostUnregister(self._address)
             self._address = 0
@@ -75,9 +75,7 @@ class _Copier:
     """Moves batches to a device, on a stream of its own where the device has streams."""
 
     def __init__(self, device: Any, finish: Callable[[Any], Any] | None) -> None:
-        import torch
-
-        self._torch = torch
+        torch = self._torch = import_torch()
         self.device = torch.device(device)
         self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self._finish = finish

@@ -80,7 +80,7 @@ class Loader:
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[list[int]] | None = None,
         num_workers: int | None = None,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
+        collate_fn: Callable[[Any], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
@@ -235,7 +235,7 @@ class Loader:
         self._clock.set_epoch(epoch)
         for given in (self._given_sampler, self._given_batch_sampler):
             inner = given if hasattr(given, "set_epoch") else getattr(given, "sampler", None)
-            if hasattr(inner, "set_epoch"):
+            if inner is not None and hasattr(inner, "set_epoch"):
                 inner.set_epoch(epoch)
 
     def _standing(self) -> Position:

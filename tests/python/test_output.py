@@ -86,7 +86,7 @@ def test_batches_can_be_written_to_and_outlive_their_loader(cropped: sutler.Imag
 
 
 def test_a_view_keeps_its_batch_and_writing_to_it_disturbs_no_other(cropped: sutler.ImageFolder) -> None:
-    views = []
+    views: list[Any] = []
     for images, _ in Loader(cropped, 5, num_workers=2):
         images.fill_(len(views))
         views.append(images[0, 1])

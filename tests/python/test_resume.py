@@ -165,17 +165,19 @@ def test_a_state_of_something_else_is_refused_with_both_sides(
     other = loader_of(sutler.ImageFolder(own_photos))
     with pytest.raises(ValueError, match=r"saved for fingerprint .* \(41 samples\).* \(12 samples\)"):
         other.load_state_dict(good)
-    for change, message in [
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"version": 99}, "version 99, this release of Sutler reads version 1"),
         ({"seed": 5}, "saved with seed=5, this loader has seed=4"),
         ({"sampling": "sequential"}, "saved in sequential order, this loader runs in shuffle order"),
         ({"epoch": -1}, "damaged: its epoch is -1"),
         ({"consumed": "many"}, "damaged: its consumed is 'many'"),
         ({"consumed": -6}, "damaged: its consumed is -6"),
-    ]:
+    ]
+    for change, message in changes:
         with pytest.raises(ValueError, match=message):
             loader.load_state_dict(good | change)
+    not_a_state: Any
     for not_a_state in ({}, {"epoch": 1}, [], None, "state"):
         with pytest.raises(ValueError, match=r"not a state of a sutler\.Loader"):
-            loader.load_state_dict(not_a_state)  # type: ignore[arg-type]
+            loader.load_state_dict(not_a_state)
     assert len(list(loader)) == 7, "a refused state changes nothing"
