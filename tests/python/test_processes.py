@@ -76,7 +76,7 @@ def test_leaving_a_loop_early_costs_nothing(script: Run) -> None:
                 pass
         loader.set_epoch(0)
         assert contents(loader) == contents(make(num_workers=0))
-        assert workers() == 2
+        wait_for(lambda: workers() == 2, "threads are missing")
         loader.close()
         assert workers() == 0
     """)
@@ -88,7 +88,7 @@ def test_dropping_the_loader_ends_its_threads(script: Run) -> None:
         iterator = iter(loader)
         batch = next(iterator)
         before = batch[0].copy()
-        assert workers() == 5
+        wait_for(lambda: workers() == 5, "threads are missing")
         del loader
         next(iterator)
         del iterator
@@ -223,7 +223,7 @@ for stop in (0, 1, 4, 10):
     def child():
         assert contents(iterator) == whole[stop:], "the child's rest"
         assert loader.state_dict()["epoch"] == 1
-        assert workers() == {threads}
+        wait_for(lambda: workers() == {threads}, "threads are missing")
         del before[:]  # memory of the parent's engine
         loader.set_epoch(0)
         assert contents(loader) == whole, "the child's own epoch"
