@@ -170,6 +170,7 @@ impl JpegDecoder {
             denominator: request.scale.denominator(),
             croppable: u32::from(!layout.lossless),
             scans_max: SCANS_MAX,
+            bmi2: ffi::bmi2(),
         };
         let (shape, image) = self.codec.begin(bytes, &ffi_request).map_err(failure)?;
         if (shape.full_width, shape.full_height) != full {
