@@ -309,8 +309,8 @@ ALWAYS_INLINE int decode_blocks(sutler_huffman *self, j_decompress_ptr codec, JB
     if (!dc_difference(with.dc, &reader, &difference)) return 0;
     /* Through unsigned numbers: a hostile file can make the sum overflow, and libjpeg lets it wrap. */
     last_dc[with.component] = (int)((unsigned)last_dc[with.component] + (unsigned)difference);
-    if (blocks != NULL) {
-      (*blocks[i])[0] = (JCOEF)last_dc[with.component];
+    if (blocks != NULL) (*blocks[i])[0] = (JCOEF)last_dc[with.component];
+    if (blocks != NULL && with.wants_ac) {
       if (!ac_values(with.ac, &reader, *blocks[i])) return 0;
     } else {
       if (!ac_skip(with.ac, &reader)) return 0;
@@ -381,7 +381,10 @@ void sutler_huffman_install(sutler_huffman *self, j_decompress_ptr codec, JDIMEN
   for (int i = 0; i < codec->blocks_in_MCU; i++) {
     int component = codec->MCU_membership[i];
     const jpeg_component_info *info = codec->cur_comp_info[component];
-    self->blocks[i] = (sutler_huffman_block){&self->dc[info->dc_tbl_no], &self->ac[info->ac_tbl_no], component};
+    int wants_ac = info->DCT_scaled_size > 1;
+    if (!wants_ac && !self->can_skip) prepare_to_skip(self);
+    self->blocks[i] =
+        (sutler_huffman_block){&self->dc[info->dc_tbl_no], &self->ac[info->ac_tbl_no], component, wants_ac};
   }
   self->original = state->shared.decode_mcu;
   state->shared.decode_mcu = decode_mcu_portable;

@@ -24,6 +24,7 @@ typedef struct {
 typedef struct {
   const sutler_huffman_table *dc, *ac;
   int component; /* within the scan */
+  int wants_ac;  /* not where a block becomes a single pixel */
 } sutler_huffman_block;
 
 typedef struct {
