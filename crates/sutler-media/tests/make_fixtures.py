@@ -4,7 +4,8 @@ Run it with Pillow 13 and with `cjpeg` of libjpeg-turbo on the path:
 
     python crates/sutler-media/tests/make_fixtures.py
 
-What it writes is committed, so the tests need neither. A second run writes the same bytes given the same versions.
+What it writes is committed, so the tests need neither. A second run with the same versions writes the same
+bytes.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ def png(
     before_data: bytes = b"",
     interlaced: bool = False,
 ) -> bytes:
-    """Packs samples as they are; Pillow writes neither interlaced files nor most depths. A row is a list of samples."""
+    """Packs rows of samples as they are; Pillow writes neither interlaced files nor most depths."""
     channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
 
     def packed(samples: list[int]) -> bytes:
@@ -364,7 +365,7 @@ def gifs() -> None:
     data = bytearray(encoded(small.quantize(60), "GIF"))
     data[6:10] = struct.pack("<HH", 10, 40)
     write("gif_large_frame.gif", bytes(data))
-    # No palette at all, which Pillow takes for grey and we refuse. And a palette with fewer colours than are used.
+    # No palette at all, which Pillow takes for grey and we refuse; and a palette that is too short.
     data = bytearray(encoded(small.quantize(60), "GIF"))
     colours = 3 * 64
     data[10] &= 0x7F
