@@ -87,7 +87,7 @@ class Trainer:
         labels = labels.to(self.device, non_blocking=True)
         if images.dtype == torch.uint8:
             images = images.float().div_(255).sub_(self.mean).div_(self.std)
-        with torch.autocast(self.device.type, torch.bfloat16):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             loss = self.loss(self.model(images), labels)
         loss.backward()
         self.optimizer.step()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 
 from benchmarks import report
@@ -149,7 +149,7 @@ def take_turns(names: list[str], settings: Settings, rounds: int) -> Measured:
                 measured.notes.append(reason)
                 continue
             say(f"warming up {CONTENDERS[name].title}")
-            worker = stack.enter_context(Worker(name, settings))
+            worker = stack.enter_context(closing(Worker(name, settings)))
             epoch = worker.epoch(0)
             workers[name] = worker
             if epoch.first_batch_seconds:

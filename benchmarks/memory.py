@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+from contextlib import closing
 
 from benchmarks import report
 from benchmarks.contenders import Settings, missing
@@ -32,7 +33,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         raise ContenderError(reason)
     with photo_tree(arguments.data, repeat=arguments.repeat) as photos:
         settings = Settings(str(photos.root), batch_size=arguments.batch_size, threads=arguments.threads)
-        with Worker("sutler", settings) as worker:
+        with closing(Worker("sutler", settings)) as worker:
             before = worker.resident_bytes()
             after = []
             for number in range(arguments.epochs):

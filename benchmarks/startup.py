@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import closing
 from dataclasses import asdict, dataclass
 
 from benchmarks import report
@@ -66,7 +67,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
 
 
 def _start(name: str, settings: Settings) -> Start:
-    with Worker(name, settings) as worker:
+    with closing(Worker(name, settings)) as worker:
         first_batch = worker.construction_seconds - worker.listing_seconds + worker.first_batch()
         return Start(worker.listing_seconds, first_batch)
 

@@ -11,18 +11,48 @@ import time
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from benchmarks.contenders import CONTENDERS, Epoch, Settings, load, make
+from benchmarks.contenders import CONTENDERS, Epoch, Settings, load
 
 
 class ContenderError(RuntimeError):
     """A contender failed; the message says how."""
 
 
+class Direct:
+    """A contender in this process, and what one may ask of it."""
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        contender = load(name)
+        started = time.perf_counter()
+        self._contender = contender(settings)
+        #: Seconds for listing the files, and for the whole construction with it.
+        self.construction_seconds = time.perf_counter() - started
+        self.listing_seconds = self._contender.listing_seconds
+
+    def epoch(self, number: int) -> Epoch:
+        return self._contender.epoch(number)
+
+    def first_batch(self) -> float:
+        return self._contender.first_batch()
+
+    def facts(self) -> dict[str, Any]:
+        return self._contender.facts()
+
+    def resident_bytes(self) -> int:
+        """The memory that this process holds."""
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise OSError("the kernel does not say how much memory this process holds")
+
+    def close(self) -> None:
+        """Nothing to end: the process goes on."""
+
+
 class Worker:
-    """A contender in a process of its own."""
+    """A contender in a process of its own: asks there what one may ask of :class:`Direct`."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         self.title = CONTENDERS[name].title
@@ -32,7 +62,6 @@ class Worker:
         self._process = context.Process(target=_serve, args=(theirs, name, settings))
         self._process.start()
         theirs.close()
-        #: Seconds for listing the files, and for the whole construction with it.
         self.listing_seconds, self.construction_seconds = self._receive()
 
     def epoch(self, number: int) -> Epoch:
@@ -74,38 +103,15 @@ class Worker:
             self._process.terminate()
             self._process.join()
 
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def _resident_bytes() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise OSError("the kernel does not say how much memory this process holds")
-
 
 def _serve(connection: Connection, name: str, settings: Settings) -> None:
     """Answers questions until the other side is gone."""
     try:
-        load(name)
-        started = time.perf_counter()
-        contender = make(name, settings)
-        connection.send((False, (contender.listing_seconds, time.perf_counter() - started)))
-        answers: dict[str, Any] = {
-            "epoch": contender.epoch,
-            "first_batch": contender.first_batch,
-            "facts": contender.facts,
-            "resident_bytes": _resident_bytes,
-        }
+        direct = Direct(name, settings)
+        connection.send((False, (direct.listing_seconds, direct.construction_seconds)))
         while True:
             question, arguments = connection.recv()
-            connection.send((False, answers[question](*arguments)))
+            connection.send((False, getattr(direct, question)(*arguments)))
     except (EOFError, BrokenPipeError):
         return
     except Exception:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from benchmarks.contenders.base import Contender, Epoch, Settings
 
-__all__ = ["CONTENDERS", "Contender", "Epoch", "Settings", "make", "missing"]
+__all__ = ["CONTENDERS", "Contender", "Epoch", "Settings", "load", "missing"]
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,3 @@ def load(name: str) -> type[Contender]:
         importlib.import_module(f"benchmarks.contenders.{entry.module}"), entry.name
     )
     return found
-
-
-def make(name: str, settings: Settings) -> Contender:
-    """A contender, ready for its first epoch."""
-    return load(name)(settings)

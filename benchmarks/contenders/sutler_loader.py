@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import sutler
+import torch  # noqa: F401 (or Sutler would, within the first batch)
 from sutler import transforms as T  # noqa: N812 (the name that torchvision's users expect)
 
 from benchmarks.contenders.base import MEAN, STD, Contender, Settings

@@ -12,7 +12,9 @@ from sutler.testing import make_photos
 from benchmarks import contenders, machine, outcome, report
 from benchmarks.__main__ import main
 from benchmarks.photos import find_photos, photo_tree
+from benchmarks.worker import Direct
 
+torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
 
@@ -21,6 +23,13 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("photos")
     make_photos(root, 6, 2)
     return root
+
+
+@pytest.fixture
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contenders in this process: one process for each would import torch again, which takes longer than the rest."""
+    monkeypatch.setattr("benchmarks.images.Worker", Direct)
+    monkeypatch.setattr("benchmarks.startup.Worker", Direct)
 
 
 @pytest.fixture
@@ -35,6 +44,7 @@ def bench(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> A
     return run
 
 
+@pytest.mark.usefixtures("direct")
 def test_images_takes_turns_and_says_who_is_missing(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = contenders.Entry("Nobody", "nobody", "Nobody", ("no_such_module.at_all",))
     monkeypatch.setitem(contenders.CONTENDERS, "dali", absent)
@@ -50,8 +60,8 @@ def test_images_takes_turns_and_says_who_is_missing(bench: Any, monkeypatch: pyt
     assert "target ≥ 0.85 × bare loop" in printed
 
 
-def test_startup_lists_and_fetches_a_first_batch(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.startup.CONTENDER_NAMES", ("sutler",))
+@pytest.mark.usefixtures("direct")
+def test_startup_lists_and_fetches_a_first_batch(bench: Any) -> None:
     printed, figures = bench(
         "startup", "--files", "40", "--rounds", "1", "--threads", "1", "--batch-size", "4"
     )
@@ -59,7 +69,7 @@ def test_startup_lists_and_fetches_a_first_batch(bench: Any, monkeypatch: pytest
     assert "then first batch" in printed
 
 
-def test_memory_reports_each_epoch(bench: Any) -> None:
+def test_memory_reports_each_epoch_of_a_contender_in_its_own_process(bench: Any) -> None:
     printed, figures = bench(
         "memory", "--epochs", "5", "--threads", "1", "--batch-size", "2", "--repeat", "1"
     )
@@ -75,6 +85,9 @@ def test_quality_compares_every_pipeline(bench: Any) -> None:
 
 
 def test_training_runs_without_a_gpu(bench: Any) -> None:
+    torch.set_num_threads(
+        1
+    )  # so small a batch is not worth more, and on a busy machine they wait for each other
     options = ("--device", "cpu", "--samples", "4", "--batch-size", "2", "--size", "32", "--epochs", "2")
     printed, figures = bench("h200", *options, "--threads", "1")
     assert {"synthetic", "torch + PIL", "Sutler", "Sutler, bytes"} < set(figures["feeds"])
