@@ -10,7 +10,7 @@ use super::draw::{Drawn, Erasure};
 use super::geometry::Flips;
 use super::op::{Interpolation, Op};
 use super::pipeline::Pipeline;
-use super::resample::support;
+use super::weights::support;
 use super::{Rect, Size};
 use crate::decode::Scale;
 

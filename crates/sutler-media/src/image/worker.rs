@@ -100,7 +100,7 @@ impl Worker {
             None => window = within(window, covered)?,
             Some(Stage::Resample(resample)) => {
                 let job = source_job(resample, covered, self.denominator)?;
-                self.scratch.resample(&job)?;
+                self.scratch.resample(&job);
             }
             Some(Stage::Crop(first)) => {
                 self.scratch.run(&Stage::Crop(within(*first, covered)?), pipeline, plan)?
@@ -165,17 +165,16 @@ impl Scratch {
         std::mem::swap(&mut self.current, &mut self.next);
     }
 
-    fn resample(&mut self, job: &Job) -> Result<(), PipelineError> {
-        self.resampler.run(&self.current, job, &mut self.next)?;
+    fn resample(&mut self, job: &Job) {
+        self.resampler.run(&self.current, job, &mut self.next);
         self.advance();
-        Ok(())
     }
 
     fn run(&mut self, stage: &Stage, pipeline: &Pipeline, plan: &Plan) -> Result<(), PipelineError> {
         match stage {
             Stage::Resample(resample) => {
                 let covered = Rect::whole(self.current.width, self.current.height);
-                self.resample(&source_job(resample, covered, 1)?)?;
+                self.resample(&source_job(resample, covered, 1)?);
             }
             Stage::Crop(window) => {
                 if *window != Rect::whole(self.current.width, self.current.height) {
