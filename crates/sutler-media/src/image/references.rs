@@ -7,7 +7,7 @@ use serde_json::Value;
 use sutler_core::{SampleId, SampleRng};
 
 use super::filter::{BlurScratch, blur, sharpness};
-use super::geometry::{centred, crop_padded};
+use super::geometry::{Flips, centred, crop_padded};
 use super::op::{Interpolation, Op, PaddingMode};
 use super::pipeline::{Layout, Pipeline, PipelineOptions, Plan, Worker};
 use super::policy::{KINDS, Kind, Policy};
@@ -128,11 +128,11 @@ fn resize(case: &Case, source: &Pixels) -> Pixels {
     let to = Size::from_height_width(case.get("size"));
     let job = Job {
         from: Area { x: 0.0, y: 0.0, width: f64::from(source.width), height: f64::from(source.height) },
-        readable: Rect::whole(source.width, source.height),
         to,
         keep: Rect::whole(to.width, to.height),
         interpolation: case.get("interpolation"),
         antialias: case.get("antialias"),
+        flips: Flips::NONE,
     };
     let mut out = Pixels::default();
     Resampler::default().run(source, &job, &mut out);

@@ -1,5 +1,6 @@
 //! Changing the number of pixels: across, then down, with whole levels in between, as torch does it.
 
+use super::geometry::Flips;
 use super::op::Interpolation;
 use super::simd::{convolve_columns, convolve_row};
 use super::weights::{Line, Weights};
@@ -19,14 +20,14 @@ pub(crate) struct Area {
 pub(crate) struct Job {
     /// The area that becomes `to`; may begin before the buffer does when only a part of it was decoded.
     pub from: Area,
-    /// The pixels that may be looked at.
-    pub readable: Rect,
     /// The size that all of `from` has afterwards.
     pub to: Size,
     /// The part of it to compute.
     pub keep: Rect,
     pub interpolation: Interpolation,
     pub antialias: bool,
+    /// The mirrors that `from` is to be seen through; the result is still as if there were none.
+    pub flips: Flips,
 }
 
 /// Resizes, keeping its tables and buffers between images.
@@ -40,7 +41,7 @@ pub(crate) struct Resampler {
 impl Resampler {
     /// Computes `job` from `source` into `out`.
     pub fn run(&mut self, source: &Pixels, job: &Job, out: &mut Pixels) {
-        let Job { from, readable, to, keep, interpolation, antialias } = *job;
+        let Job { from, to, keep, interpolation, antialias, flips } = *job;
         out.resize(keep.width, keep.height);
         if interpolation == Interpolation::Nearest {
             return nearest(source, job, out);
@@ -51,8 +52,7 @@ impl Resampler {
             to: to.width,
             keep: keep.x,
             count: keep.width,
-            first: readable.x,
-            readable: readable.width,
+            mirrored: flips.horizontal,
         };
         let down = Line {
             from: from.y,
@@ -60,8 +60,7 @@ impl Resampler {
             to: to.height,
             keep: keep.y,
             count: keep.height,
-            first: readable.y,
-            readable: readable.height,
+            mirrored: flips.vertical,
         };
         if down.is_copy() {
             self.across.fill(&across, interpolation, antialias);
@@ -101,16 +100,18 @@ fn flatten(source: &Pixels, left: u32, top: u32, weights: &Weights, out: &mut Pi
 
 /// The pixel left of and above each new pixel's corner: torch's `nearest`, in the same single precision.
 fn nearest(source: &Pixels, job: &Job, out: &mut Pixels) {
-    let pick = |result: u32, length: f64, to: u32| {
+    let pick = |result: u32, length: f64, to: u32, mirrored: bool| {
+        let seen = if mirrored { to - 1 - result } else { result };
         let step = length as f32 / to as f32;
-        f64::from((result as f32 * step).floor()).min(length - 1.0)
+        let picked = f64::from((seen as f32 * step).floor()).min(length - 1.0);
+        if mirrored { length - 1.0 - picked } else { picked }
     };
-    let row_bytes = job.keep.width as usize * 3;
-    for (row, target) in out.data.chunks_exact_mut(row_bytes).enumerate() {
-        let y = job.from.y + pick(job.keep.y + row as u32, job.from.height, job.to.height);
+    let Job { from, to, keep, flips, .. } = job;
+    for (row, target) in out.data.chunks_exact_mut(keep.width as usize * 3).enumerate() {
+        let y = from.y + pick(keep.y + row as u32, from.height, to.height, flips.vertical);
         let line = source.row(y as u32, 0, source.width);
         for (column, pixel) in target.as_chunks_mut::<3>().0.iter_mut().enumerate() {
-            let x = job.from.x + pick(job.keep.x + column as u32, job.from.width, job.to.width);
+            let x = from.x + pick(keep.x + column as u32, from.width, to.width, flips.horizontal);
             pixel.copy_from_slice(&line[x as usize * 3..][..3]);
         }
     }

@@ -352,15 +352,8 @@ mod tests {
     fn wide_rows_are_the_plain_ones() {
         for (width, to) in [(1, 5), (7, 3), (31, 30), (64, 9), (100, 7), (40, 90)] {
             for interpolation in [Interpolation::Bilinear, Interpolation::Bicubic, Interpolation::Lanczos] {
-                let line = Line {
-                    from: 0.0,
-                    length: f64::from(width),
-                    to,
-                    keep: 0,
-                    count: to,
-                    first: 0,
-                    readable: width,
-                };
+                let line =
+                    Line { from: 0.0, length: f64::from(width), to, keep: 0, count: to, mirrored: false };
                 let mut weights = Weights::default();
                 weights.fill(&line, interpolation, true);
                 for rows in [1, 2] {

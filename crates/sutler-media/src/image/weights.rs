@@ -23,7 +23,7 @@ pub(crate) fn support(interpolation: Interpolation) -> f64 {
 /// One direction of a resize. Positions count pixels of the buffer that is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
-    /// Where the part begins that becomes `to` pixels; before the buffer when only a piece of it was decoded.
+    /// Where the part begins that becomes `to` pixels; before the buffer when only the kept pixels' piece was decoded.
     pub from: f64,
     /// How long it is.
     pub length: f64,
@@ -31,9 +31,8 @@ pub(crate) struct Line {
     /// Of the new pixels, those to compute.
     pub keep: u32,
     pub count: u32,
-    /// The pixels that may be read.
-    pub first: u32,
-    pub readable: u32,
+    /// Whether the line is to be computed as if it ran the other way: for mirrors that come first but are done last.
+    pub mirrored: bool,
 }
 
 impl Line {
@@ -88,10 +87,11 @@ impl Weights {
         let mut largest = 0.0_f64;
         for index in 0..line.to {
             let kept = (line.keep..line.keep + line.count).contains(&index);
+            let seen = f64::from(if line.mirrored { line.to - 1 - index } else { index });
             let (start, count) = if averaging {
-                taps.average(line, f64::from(index), step, interpolation)
+                taps.average(line, seen, step, interpolation)
             } else {
-                taps.interpolate(line, f64::from(index), step, interpolation)
+                taps.interpolate(line, seen, step, interpolation)
             };
             let newest = taps.newest();
             largest = newest.iter().fold(largest, |largest, weight| largest.max(*weight));
@@ -144,11 +144,13 @@ impl Taps {
         let reach = support(interpolation) * widening;
         // Pixels are counted from the one the line begins in. Where it begins between two of them, which only a reduced
         // decode does, the rest of the offset goes into the centre; elsewhere the numbers are torch's to the last bit.
-        let offset = line.from - f64::from(line.first);
-        let centre = step * (index + 0.5) + (offset - offset.floor());
-        let offset = offset.floor();
-        let start = (centre - reach + 0.5).trunc().clamp(-offset, f64::from(line.readable) - offset - 1.0);
-        let end = (centre + reach + 0.5).trunc().clamp(start + 1.0, f64::from(line.readable) - offset);
+        let begin = line.from.floor();
+        let before = line.from - begin;
+        let pixels = (line.length + before).ceil();
+        let after = pixels - (line.length + before);
+        let centre = step * (index + 0.5) + if line.mirrored { after } else { before };
+        let start = (centre - reach + 0.5).trunc().clamp(0.0, pixels - 1.0);
+        let end = (centre + reach + 0.5).trunc().clamp(start + 1.0, pixels);
         let count = ((end - start) as usize).min(self.stride);
         let weights = self.next();
         for (tap, weight) in weights[..count].iter_mut().enumerate() {
@@ -158,7 +160,7 @@ impl Taps {
         if total != 0.0 {
             weights.iter_mut().for_each(|weight| *weight /= total);
         }
-        (line.first + (offset + start) as u32, count as u32)
+        self.place(line, begin, pixels, start, count)
     }
 
     fn interpolate(
@@ -175,22 +177,28 @@ impl Taps {
             Interpolation::Bilinear => ([1.0 - between, between, 0.0, 0.0], 0.0),
             _ => ([1.0 + between, between, 1.0 - between, 2.0 - between].map(sharp_cubic), 1.0),
         };
-        let clamped = |position: f64| {
-            let inside = line.from + position.clamp(0.0, line.length - 1.0);
-            let first = f64::from(line.first);
-            inside.clamp(first, first + f64::from(line.readable) - 1.0) as u32
-        };
+        let clamped = |position: f64| position.clamp(0.0, line.length - 1.0);
         let start = clamped(base - back);
         let weights = self.next();
-        let mut count = 1;
+        let mut count = 1_usize;
         for (tap, share) in shares.into_iter().enumerate() {
             if share != 0.0 {
-                let place = clamped(base - back + tap as f64) - start;
-                weights[place as usize] += share;
+                let place = (clamped(base - back + tap as f64) - start) as usize;
+                weights[place] += share;
                 count = count.max(place + 1);
             }
         }
-        (start, count)
+        self.place(line, line.from, line.length, start, count)
+    }
+
+    /// Where the newest taps lie in the buffer, turned round when the line is. `start` counts from the line's own beginning.
+    fn place(&mut self, line: &Line, begin: f64, pixels: f64, start: f64, count: usize) -> (u32, u32) {
+        if !line.mirrored {
+            return ((begin + start) as u32, count as u32);
+        }
+        let newest = self.weights.len() - self.stride;
+        self.weights[newest..newest + count].reverse();
+        ((begin + pixels - start - count as f64) as u32, count as u32)
     }
 }
 
