@@ -266,8 +266,8 @@ fn what_follows_normalize_is_done_in_order() {
         assert_eq!(got, want, "sample {id}");
     }
 
-    fn naive(op: &Value, drawn: &Value, values: &mut Vec<f32>) {
-        let before = values.clone();
+    fn naive(op: &Value, drawn: &Value, values: &mut [f32]) {
+        let before = values.to_vec();
         let at = |x: usize, y: usize, channel: usize| (y * 13 + x) * 3 + channel;
         for (x, y, channel) in (0..13 * 9 * 3).map(|index| (index / 3 % 13, index / 39, index % 3)) {
             let number = |name: &str| drawn[name].as_u64().unwrap_or(0) as usize;

@@ -85,6 +85,18 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
+    pub(super) fn truncated(format: Format, bytes: &[u8]) -> Self {
+        Self::Truncated { format, bytes: bytes.len() as u64 }
+    }
+
+    pub(super) fn corrupt(format: Format, reason: &str) -> Self {
+        Self::Corrupt { format, reason: reason.to_owned() }
+    }
+
+    pub(super) fn unsupported(format: Format, what: String) -> Self {
+        Self::Unsupported { format, what }
+    }
+
     /// One word for counters and policies.
     #[must_use]
     pub fn kind(&self) -> &'static str {

@@ -8,7 +8,7 @@
 //! instead, so the columns decoded reach a little beyond those asked for; then the pixels asked for are the same, bit by
 //! bit, as in a full decode. Vertically libjpeg keeps the context itself.
 
-use super::{DecodeError, Decoded, Format, Header, Request};
+use super::{DecodeError, Decoded, Format, Header, Request, rgb};
 use crate::ffi::jpeg::{self as ffi, Failure, Jpeg};
 use crate::image::{Pixels, Rect};
 
@@ -41,7 +41,7 @@ pub(crate) struct Layout {
 
 /// Reads the markers up to the first scan.
 pub(super) fn probe(bytes: &[u8]) -> Result<(u32, u32, Layout), DecodeError> {
-    let truncated = || DecodeError::Truncated { format: Format::Jpeg, bytes: bytes.len() as u64 };
+    let truncated = || DecodeError::truncated(Format::Jpeg, bytes);
     let mut frame = None;
     let mut at = 2; // behind the start-of-image marker, which `sniff` has seen
     loop {
@@ -96,7 +96,7 @@ fn read_frame(marker: u8, segment: &[u8]) -> Result<(u32, u32, Layout), DecodeEr
         _ => None,
     };
     if let Some(what) = what {
-        return Err(DecodeError::Unsupported { format: Format::Jpeg, what });
+        return Err(DecodeError::unsupported(Format::Jpeg, what));
     }
     let height = u32::from(u16::from_be_bytes([h1, h0]));
     let width = u32::from(u16::from_be_bytes([w1, w0]));
@@ -127,7 +127,7 @@ fn read_frame(marker: u8, segment: &[u8]) -> Result<(u32, u32, Layout), DecodeEr
 }
 
 fn corrupt(reason: &str) -> DecodeError {
-    DecodeError::Corrupt { format: Format::Jpeg, reason: reason.to_owned() }
+    DecodeError::corrupt(Format::Jpeg, reason)
 }
 
 /// libjpeg and the memory it needs beside the output.
@@ -146,17 +146,19 @@ impl JpegDecoder {
         &mut self,
         bytes: &[u8],
         header: &Header,
-        layout: &Layout,
         request: &Request,
         out: &mut Pixels,
     ) -> Result<Decoded, DecodeError> {
+        let Some(layout) = &header.jpeg else {
+            return Err(corrupt("its header was not read from a JPEG"));
+        };
         let wanted = request.scaled_region(header);
         let full = request.scale.of_size(header.width, header.height);
         let columns = with_upsampling_margin(&wanted, full.0, layout);
         let (first, rows) = if layout.lossless { (0, full.1) } else { (wanted.y, wanted.height) };
         let failure = |failure| match failure {
-            Failure::Truncated => DecodeError::Truncated { format: Format::Jpeg, bytes: bytes.len() as u64 },
-            Failure::Corrupt(reason) => DecodeError::Corrupt { format: Format::Jpeg, reason },
+            Failure::Truncated => DecodeError::truncated(Format::Jpeg, bytes),
+            Failure::Corrupt(reason) => corrupt(&reason),
             Failure::TooManyScans => DecodeError::Unsupported {
                 format: Format::Jpeg,
                 what: format!("more than {SCANS_MAX} progressive scans"),
@@ -179,7 +181,7 @@ impl JpegDecoder {
         if shape.channels == 4 {
             self.cmyk.resize(shape.width as usize * rows as usize * 4, 0);
             image.read(first, rows, to_the_end, &mut self.cmyk).map_err(failure)?;
-            cmyk_to_rgb(&self.cmyk, &mut out.data);
+            inverted_cmyk_to_rgb(&self.cmyk, &mut out.data);
         } else {
             image.read(first, rows, to_the_end, &mut out.data).map_err(failure)?;
         }
@@ -207,15 +209,9 @@ fn ends_properly(bytes: &[u8], scan_start: usize) -> bool {
     bytes[from..].windows(2).rev().any(|pair| pair == [0xff, 0xd9])
 }
 
-/// Ink to light the way Pillow does it: Adobe's files hold inverted ink, and all files are taken to be Adobe's.
-fn cmyk_to_rgb(cmyk: &[u8], rgb: &mut [u8]) {
-    for (ink, light) in cmyk.chunks_exact(4).zip(rgb.chunks_exact_mut(3)) {
-        // Inverted black is the share of light that is left, out of 255.
-        let left = u32::from(ink[3]);
-        for (channel, &inverted) in light.iter_mut().zip(ink) {
-            let product = (255 - u32::from(inverted)) * left + 128;
-            let taken = (product + (product >> 8)) >> 8;
-            *channel = left.saturating_sub(taken) as u8;
-        }
+/// Adobe's files hold inverted ink, and Pillow takes every file to be Adobe's.
+fn inverted_cmyk_to_rgb(cmyk: &[u8], out: &mut [u8]) {
+    for (ink, pixel) in cmyk.chunks_exact(4).zip(out.chunks_exact_mut(3)) {
+        pixel.copy_from_slice(&rgb::from_cmyk([!ink[0], !ink[1], !ink[2], !ink[3]]));
     }
 }

@@ -3,9 +3,15 @@
 //! [`probe`] reads a header without decoding anything, [`Decoder::decode`] decodes the region that was asked for, or a
 //! little more. Pixels come out as 8-bit RGB, the same as Pillow's `Image.open(file).convert("RGB")`.
 
+mod bmp;
 mod error;
 mod format;
+mod gif;
 mod jpeg;
+mod png;
+mod rgb;
+mod tiff;
+mod webp;
 
 pub use error::DecodeError;
 pub use format::{Format, sniff};
@@ -70,23 +76,26 @@ pub fn probe(bytes: &[u8], limits: &Limits) -> Result<Header, DecodeError> {
         return Err(DecodeError::TooLong { bytes: bytes.len() as u64, bytes_max: limits.bytes_max });
     }
     let format = sniff(bytes).ok_or_else(|| unrecognised(bytes))?;
-    let header = match format {
+    let mut layout = None;
+    let (width, height) = match format {
         Format::Jpeg => {
-            let (width, height, layout) = jpeg::probe(bytes)?;
-            Header { format, width, height, jpeg: Some(layout) }
+            let (width, height, jpeg) = jpeg::probe(bytes)?;
+            layout = Some(jpeg);
+            (width, height)
         }
-        _ => {
-            return Err(DecodeError::Unsupported { format, what: "files of this format".to_owned() });
-        }
+        Format::Png => png::probe(bytes)?,
+        Format::WebP => webp::probe(bytes)?,
+        Format::Bmp => bmp::probe(bytes)?,
+        Format::Gif => gif::probe(bytes)?,
+        Format::Tiff => tiff::probe(bytes)?,
     };
-    if u64::from(header.width) * u64::from(header.height) > limits.pixels_max {
-        return Err(DecodeError::TooLarge {
-            width: header.width,
-            height: header.height,
-            pixels_max: limits.pixels_max,
-        });
+    if width == 0 || height == 0 {
+        return Err(DecodeError::corrupt(format, "the header gives no width or no height"));
     }
-    Ok(header)
+    if u64::from(width) * u64::from(height) > limits.pixels_max {
+        return Err(DecodeError::TooLarge { width, height, pixels_max: limits.pixels_max });
+    }
+    Ok(Header { format, width, height, jpeg: layout })
 }
 
 fn unrecognised(bytes: &[u8]) -> DecodeError {
@@ -185,13 +194,15 @@ pub struct Decoded {
 pub struct Decoder {
     limits: Limits,
     jpeg: jpeg::JpegDecoder,
+    /// Samples on their way to RGB; formats that write RGB themselves leave it alone.
+    scratch: Vec<u8>,
 }
 
 impl Decoder {
     /// A decoder that keeps to these limits.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { limits, jpeg: jpeg::JpegDecoder::new() }
+        Self { limits, jpeg: jpeg::JpegDecoder::new(), scratch: Vec::new() }
     }
 
     /// The limits this decoder keeps to.
@@ -214,13 +225,17 @@ impl Decoder {
         request.check(header)?;
         let scale = if header.can_scale(request.scale) { request.scale } else { Scale::Full };
         let request = Request { scale, ..*request };
-        match &header.jpeg {
-            Some(layout) => self.jpeg.decode(bytes, header, layout, &request, out),
-            None => Err(DecodeError::Unsupported {
-                format: header.format,
-                what: "files of this format".to_owned(),
-            }),
+        let scratch = &mut self.scratch;
+        match header.format {
+            Format::Jpeg => return self.jpeg.decode(bytes, header, &request, out),
+            Format::Png => png::decode(bytes, header, scratch, out)?,
+            Format::WebP => webp::decode(bytes, header, out)?,
+            Format::Bmp => bmp::decode(bytes, header, scratch, out)?,
+            Format::Gif => gif::decode(bytes, header, scratch, out)?,
+            Format::Tiff => tiff::decode(bytes, header, scratch, out)?,
         }
+        let (width, height) = (header.width, header.height);
+        Ok(Decoded { covered: Rect::whole(width, height), full: (width, height), warnings: 0 })
     }
 
     /// What the decoder had to guess first, after a decode with [`Decoded::warnings`].

@@ -2,3 +2,4 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod jpeg;
+pub(crate) mod webp;
