@@ -2,7 +2,7 @@
 
 use super::geometry::Flips;
 use super::op::Interpolation;
-use super::simd::{convolve_columns, convolve_row};
+use super::simd::{convolve_columns, convolve_rows};
 use super::weights::{Line, Weights};
 use super::{Pixels, Rect, Size};
 
@@ -83,10 +83,9 @@ impl Resampler {
 /// Resizes the rows from `top` on across.
 fn narrow(source: &Pixels, top: u32, weights: &Weights, out: &mut Pixels) {
     let row_bytes = source.width as usize * 3;
-    for (row, target) in out.data.chunks_exact_mut(out.width as usize * 3).enumerate() {
-        // All that follows the row is passed too: reading a little past its end is then still reading the image.
-        convolve_row(&source.data[(top as usize + row) * row_bytes..], weights, target);
-    }
+    // All that follows the last row is passed too: reading a little past its end is then still reading the image.
+    let lines = &source.data[top as usize * row_bytes..];
+    convolve_rows(lines, row_bytes, weights, out.width as usize * 3, &mut out.data);
 }
 
 /// Resizes the columns from `left` on down. Row 0 of `source` is the row that the weights call `top`.

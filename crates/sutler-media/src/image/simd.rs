@@ -58,13 +58,22 @@ pub(crate) fn bytes_mut(floats: &mut [f32]) -> &mut [u8] {
     bytes
 }
 
-/// Resizes one row of RGB pixels across. `line` begins with the row and may go on after it.
-pub(crate) fn convolve_row(line: &[u8], weights: &Weights, target: &mut [u8]) {
+/// Resizes rows of RGB pixels across. `lines` begins with the first row and may go on after the last; rows lie
+/// `row_bytes` apart in it and `target_bytes` apart, one after the other, in `target`.
+pub(crate) fn convolve_rows(
+    lines: &[u8],
+    row_bytes: usize,
+    weights: &Weights,
+    target_bytes: usize,
+    target: &mut [u8],
+) {
     #[cfg(target_arch = "x86_64")]
     if has_avx2() {
-        return avx2::convolve_row(line, weights, target);
+        return avx2::convolve_rows(lines, row_bytes, weights, target_bytes, target);
     }
-    plain::convolve_row(line, weights, 0, target);
+    for (row, target) in target.chunks_exact_mut(target_bytes).enumerate() {
+        plain::convolve_row(&lines[row * row_bytes..], weights, 0, target);
+    }
 }
 
 /// Resizes columns down: adds up `taps` rows that lie `row_bytes` apart, of which `lines` begins with the first.
@@ -108,7 +117,7 @@ mod plain {
 
     /// From new pixel `first` on.
     pub fn convolve_row(line: &[u8], weights: &Weights, first: usize, target: &mut [u8]) {
-        for (index, pixel) in target.as_chunks_mut::<3>().0.iter_mut().enumerate().skip(first) {
+        for (pixel, index) in target.as_chunks_mut::<3>().0[first..].iter_mut().zip(first..) {
             let start = weights.starts[index] as usize * 3;
             let mut sums = [0_i32; 3];
             for (weight, from) in weights.taps(index).iter().zip(line[start..].as_chunks::<3>().0) {
@@ -140,7 +149,7 @@ mod plain {
     ) {
         let (pixels, _) = line.as_chunks::<3>();
         for (channel, plane) in planes.into_iter().enumerate() {
-            for (index, value) in plane.iter_mut().enumerate().skip(first) {
+            for (value, index) in plane[first..].iter_mut().zip(first..) {
                 let pixel = pixels[if mirrored { pixels.len() - 1 - index } else { index }];
                 *value = (f32::from(pixel[channel]) * scale - mean[channel]) / deviation[channel];
             }
@@ -148,10 +157,10 @@ mod plain {
     }
 }
 
-/// The same loops with AVX2. Every load and store goes through a slice that was cut to the register's width, so a wrong
-/// index panics and never reads or writes astray.
+/// The same loops with AVX2. Loads and stores go through slices that were cut to the register's width, so a wrong index
+/// panics and never reads or writes astray; the one loop that cannot afford it checks its furthest index beforehand.
 #[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)] // loads and stores of whole registers, each through a slice of that length
+#[allow(unsafe_code)] // loads and stores of whole registers, each with its reason
 mod avx2 {
     use std::arch::x86_64::*;
 
@@ -159,7 +168,9 @@ mod avx2 {
     use super::{Weights, plain};
 
     /// Bytes that the columns loop takes at a time.
-    pub const COLUMNS: usize = 16;
+    pub const COLUMNS: usize = 32;
+    /// Rows that share each load of weights.
+    const ROWS: usize = 4;
     /// Pixels that the splitting loop takes at a time.
     const PIXELS: usize = 8;
 
@@ -170,18 +181,51 @@ mod avx2 {
         unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
     }
 
-    pub fn convolve_row(line: &[u8], weights: &Weights, target: &mut [u8]) {
-        // A block of taps reads sixteen bytes from its first pixel on. Near the end of the image there are fewer; those
-        // new pixels, the last of the last row, are left to the plain loop. Starts only grow, so the cut is easy to find.
-        let block_bytes = (weights.stride - BLOCK) * 3 + 16;
-        let safe = weights.starts.partition_point(|start| *start as usize * 3 + block_bytes <= line.len());
-        // SAFETY: the caller found AVX2.
-        unsafe { convolve_pixels(line, weights, safe, target) };
-        plain::convolve_row(line, weights, safe, target);
+    pub fn convolve_rows(
+        lines: &[u8],
+        row_bytes: usize,
+        weights: &Weights,
+        target_bytes: usize,
+        target: &mut [u8],
+    ) {
+        let mut groups = target.chunks_exact_mut(target_bytes * ROWS);
+        let mut row = 0;
+        for group in &mut groups {
+            let (first, second) = group.split_at_mut(target_bytes * 2);
+            let (a, b) = first.split_at_mut(target_bytes);
+            let (c, d) = second.split_at_mut(target_bytes);
+            let line = |index: usize| &lines[(row + index) * row_bytes..];
+            convolve_together([line(0), line(1), line(2), line(3)], weights, [a, b, c, d]);
+            row += ROWS;
+        }
+        for target in groups.into_remainder().chunks_exact_mut(target_bytes) {
+            convolve_together([&lines[row * row_bytes..]], weights, [target]);
+            row += 1;
+        }
     }
 
+    fn convolve_together<const N: usize>(lines: [&[u8]; N], weights: &Weights, mut targets: [&mut [u8]; N]) {
+        // A block of taps reads sixteen bytes from its first pixel on. Near the end of the image there are fewer; those
+        // new pixels, the last of the last row, are left to the plain loop. Starts only grow, so the cut is easy to find.
+        let reach = (weights.stride - BLOCK) * 3 + 16;
+        let shortest = lines.iter().map(|line| line.len()).min().unwrap_or(0);
+        let safe = weights.starts.partition_point(|start| *start as usize * 3 + reach <= shortest);
+        // SAFETY: the caller found AVX2; of the first `safe` new pixels none reads past the shortest line.
+        unsafe { convolve_pixels(&lines, weights, safe, &mut targets) };
+        for (line, target) in lines.into_iter().zip(targets) {
+            plain::convolve_row(line, weights, safe, target);
+        }
+    }
+
+    /// # Safety
+    /// For each of the first `count` starts, `stride` pixels from it on and four bytes more must lie in every line.
     #[target_feature(enable = "avx2")]
-    fn convolve_pixels(line: &[u8], weights: &Weights, count: usize, target: &mut [u8]) {
+    unsafe fn convolve_pixels<const N: usize>(
+        lines: &[&[u8]; N],
+        weights: &Weights,
+        count: usize,
+        targets: &mut [&mut [u8]; N],
+    ) {
         // Lower half: red, green and blue of the first two pixels as pairs of 16-bit numbers; upper half: of the other two.
         let pairs = _mm256_setr_epi8(
             0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1, //
@@ -192,69 +236,87 @@ mod avx2 {
             0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, //
             4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7,
         );
-        let half = _mm_set1_epi32(1 << (weights.precision - 1));
+        let half = _mm256_setr_epi32(
+            1 << (weights.precision - 1),
+            1 << (weights.precision - 1),
+            1 << (weights.precision - 1),
+            0,
+            0,
+            0,
+            0,
+            0,
+        );
         let places = _mm_cvtsi32_si128(weights.precision as i32);
         let taps = weights.values.chunks_exact(weights.stride);
-        for ((start, taps), pixel) in
-            weights.starts.iter().zip(taps).zip(target.as_chunks_mut::<3>().0).take(count)
-        {
-            let from = &line[*start as usize * 3..];
-            let mut sums = _mm256_setzero_si256();
+        for (index, (start, taps)) in weights.starts[..count].iter().zip(taps).enumerate() {
+            let start = *start as usize * 3;
+            let mut sums = [half; N];
             for (block, taps) in taps.as_chunks::<BLOCK>().0.iter().enumerate() {
-                let levels = _mm256_shuffle_epi8(
-                    _mm256_broadcastsi128_si256(load16(&from[block * 3 * BLOCK..])),
-                    pairs,
-                );
-                let packed =
-                    taps.iter().rev().fold(0_u64, |packed, weight| packed << 16 | u64::from(*weight as u16));
-                let factors = _mm256_shuffle_epi8(_mm256_set1_epi64x(packed as i64), repeat);
-                sums = _mm256_add_epi32(sums, _mm256_madd_epi16(levels, factors));
+                // SAFETY: four weights are eight bytes.
+                let taps = unsafe { _mm_loadl_epi64(taps.as_ptr().cast()) };
+                let factors = _mm256_shuffle_epi8(_mm256_broadcastq_epi64(taps), repeat);
+                for (sum, line) in sums.iter_mut().zip(lines) {
+                    // SAFETY: the caller promises that these sixteen bytes lie in the line.
+                    let levels =
+                        unsafe { _mm_loadu_si128(line.as_ptr().add(start + block * 3 * BLOCK).cast()) };
+                    let levels = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), pairs);
+                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(levels, factors));
+                }
             }
-            let sums = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
-            let levels = _mm_sra_epi32(_mm_add_epi32(sums, half), places);
-            let levels = _mm_packs_epi32(levels, levels);
-            let levels = _mm_cvtsi128_si32(_mm_packus_epi16(levels, levels)).to_le_bytes();
-            *pixel = [levels[0], levels[1], levels[2]];
+            for (sum, target) in sums.into_iter().zip(targets.iter_mut()) {
+                let sum = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256::<1>(sum));
+                let levels = _mm_sra_epi32(sum, places);
+                let levels = _mm_packs_epi32(levels, levels);
+                let levels = _mm_cvtsi128_si32(_mm_packus_epi16(levels, levels)).to_le_bytes();
+                // Four bytes are one store. The fourth is the next pixel's, which is written after this one.
+                match target.get_mut(index * 3..index * 3 + 4) {
+                    Some(four) => four.copy_from_slice(&levels),
+                    None => target[index * 3..index * 3 + 3].copy_from_slice(&levels[..3]),
+                }
+            }
         }
     }
 
     pub fn convolve_columns(lines: &[u8], row_bytes: usize, taps: &[i16], precision: u32, target: &mut [u8]) {
-        let last = target.len() - COLUMNS;
-        // The last step overlaps the one before it, so that it too is a whole register wide.
-        for column in (0..last).step_by(COLUMNS).chain([last]) {
-            // SAFETY: the caller found AVX2.
-            unsafe {
-                convolve_sixteen(
-                    &lines[column..],
-                    row_bytes,
-                    taps,
-                    precision,
-                    &mut target[column..column + COLUMNS],
-                );
-            }
-        }
+        // SAFETY: the caller found AVX2.
+        unsafe { convolve_all_columns(lines, row_bytes, taps, precision, target) }
     }
 
     #[target_feature(enable = "avx2")]
-    fn convolve_sixteen(lines: &[u8], row_bytes: usize, taps: &[i16], precision: u32, target: &mut [u8]) {
+    fn convolve_all_columns(lines: &[u8], row_bytes: usize, taps: &[i16], precision: u32, target: &mut [u8]) {
+        let last = target.len() - COLUMNS;
         let half = _mm256_set1_epi32(1 << (precision - 1));
-        let (mut low, mut high) = (half, half);
-        for (pair, taps) in taps.chunks(2).enumerate() {
-            let first = _mm256_cvtepu8_epi16(load16(&lines[pair * 2 * row_bytes..]));
-            let (second, weight) = match taps.get(1) {
-                Some(weight) => (_mm256_cvtepu8_epi16(load16(&lines[(pair * 2 + 1) * row_bytes..])), *weight),
-                None => (_mm256_setzero_si256(), 0),
-            };
-            let weights = _mm256_set1_epi32(i32::from(taps[0]) & 0xFFFF | i32::from(weight) << 16);
-            low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(first, second), weights));
-            high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_unpackhi_epi16(first, second), weights));
-        }
         let places = _mm_cvtsi32_si128(precision as i32);
-        let levels = _mm256_packs_epi32(_mm256_sra_epi32(low, places), _mm256_sra_epi32(high, places));
-        let bytes = _mm_packus_epi16(_mm256_castsi256_si128(levels), _mm256_extracti128_si256::<1>(levels));
-        let target: &mut [u8; COLUMNS] = target.try_into().expect("sixteen columns");
-        // SAFETY: sixteen bytes are there to be written, and the store asks for no alignment.
-        unsafe { _mm_storeu_si128(target.as_mut_ptr().cast(), bytes) };
+        // The last step overlaps the one before it, so that it too is whole registers wide.
+        for column in (0..last).step_by(COLUMNS).chain([last]) {
+            let mut sums = [half; 4];
+            for (pair, taps) in taps.chunks(2).enumerate() {
+                let upper = &lines[pair * 2 * row_bytes + column..][..COLUMNS];
+                // An odd tap at the end is paired with itself and a weight of nothing.
+                let (lower, weight) = match taps.get(1) {
+                    Some(weight) => (&lines[(pair * 2 + 1) * row_bytes + column..][..COLUMNS], *weight),
+                    None => (upper, 0),
+                };
+                let factors = _mm256_set1_epi32(i32::from(taps[0]) & 0xFFFF | i32::from(weight) << 16);
+                for half in 0..2 {
+                    let upper = _mm256_cvtepu8_epi16(load16(&upper[half * 16..]));
+                    let lower = _mm256_cvtepu8_epi16(load16(&lower[half * 16..]));
+                    let (low, high) =
+                        (_mm256_unpacklo_epi16(upper, lower), _mm256_unpackhi_epi16(upper, lower));
+                    sums[half * 2] = _mm256_add_epi32(sums[half * 2], _mm256_madd_epi16(low, factors));
+                    sums[half * 2 + 1] =
+                        _mm256_add_epi32(sums[half * 2 + 1], _mm256_madd_epi16(high, factors));
+                }
+            }
+            let [a, b, c, d] = sums.map(|sum| _mm256_sra_epi32(sum, places));
+            // Packing goes by halves of a register, as unpacking did, so only the quarters end up out of order.
+            let bytes = _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+            let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(bytes);
+            let target: &mut [u8; COLUMNS] =
+                (&mut target[column..column + COLUMNS]).try_into().expect("all columns of a step");
+            // SAFETY: thirty-two bytes are there to be written, and the store asks for no alignment.
+            unsafe { _mm256_storeu_si256(target.as_mut_ptr().cast(), bytes) };
+        }
     }
 
     pub fn split_scaled(
@@ -356,12 +418,15 @@ mod tests {
                     Line { from: 0.0, length: f64::from(width), to, keep: 0, count: to, mirrored: false };
                 let mut weights = Weights::default();
                 weights.fill(&line, interpolation, true);
-                for rows in [1, 2] {
-                    let pixels = noise(width as usize * 3 * rows);
-                    let (mut wide, mut plain) = (vec![0; to as usize * 3], vec![0; to as usize * 3]);
-                    convolve_row(&pixels, &weights, &mut wide);
-                    plain::convolve_row(&pixels, &weights, 0, &mut plain);
-                    assert_eq!(wide, plain, "{width} to {to} {interpolation:?}");
+                for rows in [1, 4, 7] {
+                    let (row_bytes, target_bytes) = (width as usize * 3, to as usize * 3);
+                    let pixels = noise(row_bytes * rows);
+                    let (mut wide, mut plain) = (vec![0; target_bytes * rows], vec![0; target_bytes * rows]);
+                    convolve_rows(&pixels, row_bytes, &weights, target_bytes, &mut wide);
+                    for (row, target) in plain.chunks_exact_mut(target_bytes).enumerate() {
+                        plain::convolve_row(&pixels[row * row_bytes..], &weights, 0, target);
+                    }
+                    assert_eq!(wide, plain, "{rows} rows of {width} to {to} {interpolation:?}");
                 }
             }
         }
@@ -370,7 +435,7 @@ mod tests {
     #[test]
     fn wide_columns_are_the_plain_ones() {
         for (width, taps) in
-            [(16, vec![16_384]), (33, vec![-900, 9_000, 8_284]), (100, vec![2_000, 7_000, 6_000, 1_384])]
+            [(32, vec![16_384]), (33, vec![-900, 9_000, 8_284]), (100, vec![2_000, 7_000, 6_000, 1_384])]
         {
             let pixels = noise(width * taps.len());
             let (mut wide, mut plain) = (vec![0; width], vec![0; width]);
