@@ -19,7 +19,7 @@ import PIL.Image
 import torch
 from numpy.typing import NDArray
 from torchvision.transforms import InterpolationMode, v2  # type: ignore[import-untyped]
-from torchvision.transforms.v2 import functional as F  # type: ignore[import-untyped]
+from torchvision.transforms.v2 import functional  # type: ignore[import-untyped]
 
 TARGET = Path(__file__).parent / "data" / "transforms"
 PIL_FILTERS = {
@@ -64,14 +64,17 @@ def photo(height: int, width: int, seed: int, low: int, high: int) -> NDArray[np
 
 
 def tensor(image: NDArray[np.uint8]) -> torch.Tensor:
+    """Planes of the pixels, as torchvision takes them."""
     return torch.from_numpy(image).permute(2, 0, 1).contiguous()
 
 
 def array(image: torch.Tensor) -> NDArray[np.uint8]:
+    """Interleaved pixels, as we keep them."""
     return image.permute(1, 2, 0).contiguous().numpy()
 
 
 def add_resizes(references: References, image: NDArray[np.uint8]) -> None:
+    """Every filter of both libraries, down, up and both at once."""
     pil = PIL.Image.fromarray(image)
     for height, width in [(13, 17), (36, 44), (36, 12)]:
         size = {"size": [height, width]}
@@ -86,45 +89,54 @@ def add_resizes(references: References, image: NDArray[np.uint8]) -> None:
             ("bilinear", False),
             ("bicubic", False),
         ]:
-            resized = F.resize(tensor(image), [height, width], InterpolationMode(name), antialias=antialias)
+            resized = functional.resize(
+                tensor(image), [height, width], InterpolationMode(name), antialias=antialias
+            )
             references.add(
                 "resize", array(resized), like="torch", interpolation=name, antialias=antialias, **size
             )
 
 
 def add_colours(references: References, image: NDArray[np.uint8], flat: NDArray[np.uint8]) -> None:
+    """Changes of colour and filters."""
     source = tensor(image)
     for factor in (0.3, 1.7):
-        references.add("brightness", array(F.adjust_brightness(source, factor)), factor=factor)
+        references.add("brightness", array(functional.adjust_brightness(source, factor)), factor=factor)
     for factor in (0.4, 1.6):
-        references.add("contrast", array(F.adjust_contrast(source, factor)), factor=factor)
+        references.add("contrast", array(functional.adjust_contrast(source, factor)), factor=factor)
     for factor in (0.0, 0.5, 1.8):
-        references.add("saturation", array(F.adjust_saturation(source, factor)), factor=factor)
+        references.add("saturation", array(functional.adjust_saturation(source, factor)), factor=factor)
     for factor in (-0.4, 0.1, 0.5):
-        references.add("hue", array(F.adjust_hue(source, factor)), factor=factor)
-    references.add("greyscale", array(F.rgb_to_grayscale(source, 3)))
+        references.add("hue", array(functional.adjust_hue(source, factor)), factor=factor)
+    references.add("greyscale", array(functional.rgb_to_grayscale(source, 3)))
     for bits in (2, 5, 8):
-        references.add("posterize", array(F.posterize(source, bits)), bits=bits)
+        references.add("posterize", array(functional.posterize(source, bits)), bits=bits)
     for threshold in (0.0, 100.3, 255.0):
-        references.add("solarize", array(F.solarize(source, threshold)), threshold=threshold)
-    references.add("autocontrast", array(F.autocontrast(tensor(flat))), source="flat")
-    references.add("equalize", array(F.equalize(tensor(flat))), source="flat")
+        references.add("solarize", array(functional.solarize(source, threshold)), threshold=threshold)
+    references.add("autocontrast", array(functional.autocontrast(tensor(flat))), source="flat")
+    references.add("equalize", array(functional.equalize(tensor(flat))), source="flat")
     for factor in (0.1, 1.9):
-        references.add("sharpness", array(F.adjust_sharpness(source, factor)), factor=factor)
+        references.add("sharpness", array(functional.adjust_sharpness(source, factor)), factor=factor)
     for kernel, sigma in (([3, 3], 0.5), ([23, 5], 2.0)):
         references.add(
-            "blur", array(F.gaussian_blur(source, kernel, [sigma, sigma])), kernel_size=kernel, sigma=sigma
+            "blur",
+            array(functional.gaussian_blur(source, kernel, [sigma, sigma])),
+            kernel_size=kernel,
+            sigma=sigma,
         )
 
 
 def add_geometry(references: References, image: NDArray[np.uint8]) -> None:
+    """Borders, centre crops and warps."""
     source = tensor(image)
     padding = [3, 1, 5, 4]
     for mode in ("constant", "edge", "reflect", "symmetric"):
         fill: Any = [10, 200, 90] if mode == "constant" else 0
-        references.add("pad", array(F.pad(source, padding, fill, mode)), padding=padding, padding_mode=mode)
+        references.add(
+            "pad", array(functional.pad(source, padding, fill, mode)), padding=padding, padding_mode=mode
+        )
     for size in ([20, 18], [40, 30], [9, 60]):
-        references.add("center_crop", array(F.center_crop(source, size)), size=size)
+        references.add("center_crop", array(functional.center_crop(source, size)), size=size)
     base = v2.RandAugment()
     choices = [
         ("ShearX", 0.27), ("ShearX", -0.99), ("ShearY", 0.3), ("TranslateX", 7.9), ("TranslateY", -5.2),
@@ -146,7 +158,7 @@ def add_geometry(references: References, image: NDArray[np.uint8]) -> None:
             )
     square = np.ascontiguousarray(image[:20, :20])
     for angle in (90.0, -90.0):
-        turned = F.rotate(tensor(square), angle)
+        turned = functional.rotate(tensor(square), angle)
         references.add(
             "warp",
             array(turned),
@@ -203,6 +215,7 @@ def distributions() -> list[dict[str, Any]]:
 
 
 def main() -> None:
+    """Make everything and write it."""
     references = References()
     image = photo(27, 35, 7, 0, 255)
     flat = photo(27, 35, 8, 60, 190)
@@ -213,7 +226,9 @@ def main() -> None:
     add_colours(references, image, flat)
     add_geometry(references, image)
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-    normalized = F.normalize(F.to_dtype(tensor(image), torch.float32, scale=True), mean, std)
+    normalized = functional.normalize(
+        functional.to_dtype(tensor(image), torch.float32, scale=True), mean, std
+    )
     references.add("normalize", normalized.numpy(), mean=mean, std=std)
     TARGET.mkdir(parents=True, exist_ok=True)
     (TARGET / "references.bin").write_bytes(b"".join(references.chunks))
