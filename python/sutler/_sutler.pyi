@@ -15,6 +15,7 @@ __all__ = [
     "Pipeline",
     "Run",
     "__version__",
+    "bare_seconds",
     "command_line",
     "draw",
     "epoch_order",
