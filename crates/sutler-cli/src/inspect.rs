@@ -214,6 +214,7 @@ fn has_extension_of(path: &str, format: Format) -> bool {
     match format {
         Format::Jpeg => matches!(extension.as_str(), "jpg" | "jpeg" | "jpe" | "jfif"),
         Format::Tiff => matches!(extension.as_str(), "tif" | "tiff"),
+        Format::Pnm => matches!(extension.as_str(), "pbm" | "pgm" | "ppm" | "pnm"),
         other => extension == other.name(),
     }
 }

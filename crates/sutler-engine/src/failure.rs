@@ -10,7 +10,7 @@ pub struct Failure {
     pub sample: SampleId,
     /// Where it comes from.
     pub path: String,
-    /// A short stable word: `missing`, `truncated`, `corrupt`, `too-large`, …
+    /// A short stable word: `missing`, `truncated`, `corrupt`, `too_large`, …
     pub kind: &'static str,
     /// The reason as a sentence.
     pub reason: String,

@@ -17,6 +17,8 @@ pub enum Format {
     Gif,
     /// TIFF; of several pages the first.
     Tiff,
+    /// Portable bit, grey or colour map.
+    Pnm,
 }
 
 impl Format {
@@ -30,6 +32,7 @@ impl Format {
             Self::Bmp => "bmp",
             Self::Gif => "gif",
             Self::Tiff => "tiff",
+            Self::Pnm => "pnm",
         }
     }
 }
@@ -52,6 +55,7 @@ pub fn sniff(bytes: &[u8]) -> Option<Format> {
         [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => Some(Format::Tiff),
         // Two letters are little to go by, so the size of the next header has to be one that exists.
         [b'B', b'M', ..] if bytes.get(14..18).is_none_or(is_bitmap_header_size) => Some(Format::Bmp),
+        [b'P', b'1'..=b'6', space, ..] if space.is_ascii_whitespace() => Some(Format::Pnm),
         _ => None,
     }
 }
@@ -74,6 +78,8 @@ mod tests {
         assert_eq!(sniff(b"MM\0+"), Some(Format::Tiff));
         assert_eq!(sniff(b"BM\0\0\0\0\0\0\0\0\0\0\0\0\x28\0\0\0"), Some(Format::Bmp));
         assert_eq!(sniff(b"BMW and other cars"), None);
+        assert_eq!(sniff(b"P6\n1 1 255\n"), Some(Format::Pnm));
+        assert_eq!(sniff(b"P6x"), None);
         assert_eq!(sniff(b"<html>"), None);
         assert_eq!(sniff(b""), None);
     }

@@ -5,7 +5,7 @@
 //! grey is cut off at 255, 16-bit colour keeps its high byte, orientation tags and colour profiles are not applied.
 //!
 //! What Pillow reads and this refuses, with an error that says so: JPEG of more than a hundred scans, GIF without any
-//! palette, and of TIFF: JPEG, WebP and Zstandard compression, YCbCr, 64-bit floats, white-is-zero beyond 8 bits, palettes
+//! palette, and of TIFF: JPEG, WebP and Zstandard compression, YCbCr, white-is-zero beyond 8 bits, palettes
 //! with alpha, and a chain of pages that bites its tail.
 
 mod bmp;
@@ -14,6 +14,7 @@ mod format;
 mod gif;
 mod jpeg;
 mod png;
+mod pnm;
 mod rgb;
 mod tiff;
 mod webp;
@@ -102,6 +103,7 @@ pub fn probe(bytes: &[u8], limits: &Limits) -> Result<Header, DecodeError> {
         Format::Bmp => bmp::probe(bytes)?,
         Format::Gif => gif::probe(bytes)?,
         Format::Tiff => tiff::probe(bytes)?,
+        Format::Pnm => pnm::probe(bytes)?,
     };
     if width == 0 || height == 0 {
         return Err(DecodeError::corrupt(format, "the header gives no width or no height"));
@@ -246,6 +248,7 @@ impl Decoder {
             Format::Bmp => bmp::decode(bytes, header, scratch, out)?,
             Format::Gif => gif::decode(bytes, header, scratch, out)?,
             Format::Tiff => tiff::decode(bytes, header, scratch, out)?,
+            Format::Pnm => pnm::decode(bytes, header, scratch, out)?,
         }
         let (width, height) = (header.width, header.height);
         Ok(Decoded { covered: Rect::whole(width, height), full: (width, height), warnings: 0 })
