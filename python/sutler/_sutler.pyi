@@ -75,6 +75,7 @@ class Dataset:
     def manifest(
         path: str | os.PathLike[str],
         *,
+        columns: list[str] | None,
         root: str | os.PathLike[str] | None,
         io: str,
         pixels_max: int,
@@ -136,6 +137,7 @@ class Job:
         batch_size: int,
         batches_ahead: int,
         batches_held: int,
+        in_step: bool,
         errors: str,
         errors_max: int | None = None,
         errors_rate: float | None = None,

@@ -240,6 +240,8 @@ class Manifest(NativeDataset):
         path: The manifest: ``.csv``, ``.tsv``, ``.jsonl`` or ``.ndjson``.
         transform: As in :class:`ImageFolder`.
         target_transform: As in :class:`ImageFolder`.
+        columns: The names of the columns, for a CSV file whose first line does not name them; one must be
+            ``"path"``, one may be ``"label"``.
         root: Where relative paths start.
         io: As in :class:`ImageFolder`.
         dct_scaling: As in :class:`ImageFolder`.
@@ -267,6 +269,7 @@ class Manifest(NativeDataset):
         transform: Any = None,
         target_transform: Callable[[int], Any] | None = None,
         *,
+        columns: Sequence[str] | None = None,
         root: str | os.PathLike[str] | None = None,
         io: Io = "buffered",
         dct_scaling: bool = True,
@@ -276,6 +279,7 @@ class Manifest(NativeDataset):
     ) -> None:
         self.manifest = os.fspath(path)
         self._listing: dict[str, Any] = {
+            "columns": None if columns is None else list(columns),
             "root": None if root is None else os.fspath(root),
             "io": io,
             "pixels_max": pixels_max,

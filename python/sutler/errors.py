@@ -13,6 +13,7 @@ __all__ = [
     "Errors",
     "Failure",
     "PythonTransformWarning",
+    "RankOutOfStep",
     "ReadError",
     "SampleError",
     "SutlerError",
@@ -112,6 +113,32 @@ class ErrorBudgetExceeded(SutlerError, RuntimeError):  # noqa: N818 - it says wh
 
     def __reduce__(self) -> tuple[type[ErrorBudgetExceeded], tuple[int, int, SampleError]]:
         return type(self), (self.failed, self.allowed, self.last)
+
+
+class RankOutOfStep(SutlerError, RuntimeError):  # noqa: N818 - it says what happened
+    """Every sample of a batch failed on one of several ranks.
+
+    A single process passes over such a batch. Of several ranks each must deliver as many batches as the others,
+    or they would wait for each other for ever; so this one says what happened instead.
+
+    Attributes:
+        batch: the number of the batch in what was left of the epoch.
+        last: the `SampleError` of its last sample.
+    """
+
+    batch: int
+    last: SampleError
+
+    def __init__(self, batch: int, last: SampleError) -> None:
+        super().__init__(
+            f"Every sample of batch {batch} failed, and without a batch this rank would fall behind the others. "
+            f"The last was {last}. Take the broken files out (`sutler inspect` lists them), or use larger batches."
+        )
+        self.batch = batch
+        self.last = last
+
+    def __reduce__(self) -> tuple[type[RankOutOfStep], tuple[int, SampleError]]:
+        return type(self), (self.batch, self.last)
 
 
 def sample_error(sample: int, path: str, reason: str, kind: str) -> SampleError:

@@ -220,6 +220,7 @@ class Loader:
                 batch_size=batch_size,
                 batches_ahead=self._batches_ahead(batch_size),
                 batches_held=held,
+                in_step=self.world_size > 1,
                 errors=self._policy.name,
                 errors_max=self._policy.max,
                 errors_rate=self._policy.rate,

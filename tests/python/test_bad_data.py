@@ -220,3 +220,20 @@ def test_samples_and_paths_are_those_of_torchvision(photos: Path) -> None:
         theirs.class_to_idx,
         theirs.targets,
     )
+
+
+def test_a_manifest_without_a_first_line_of_names(own_photos: Path, tmp_path: Path) -> None:
+    files = sorted(own_photos.rglob("*.jpg"))
+    manifest = tmp_path / "bare.csv"
+    manifest.write_text("".join(f"{file},{index}\n" for index, file in enumerate(files)))
+    with pytest.raises(ValueError, match="columns="):
+        sutler.Manifest(manifest)
+    dataset = sutler.Manifest(manifest, columns=["path", "label"])
+    assert dataset.targets == list(range(len(files)))
+
+
+def test_a_label_too_large_for_a_number_is_refused(own_photos: Path, tmp_path: Path) -> None:
+    manifest = tmp_path / "large.csv"
+    manifest.write_text(f"path,label\n{next(own_photos.rglob('*.jpg'))},99999999999999999999\n")
+    with pytest.raises(ValueError, match=r"large\.csv, line 2.*64 bits"):
+        sutler.Manifest(manifest)

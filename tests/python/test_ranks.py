@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import sutler
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sutler import Loader
+from sutler import transforms as T  # noqa: N812 - as users write it
 
 data = pytest.importorskip("torch.utils.data")
 
@@ -90,3 +92,14 @@ def test_ranks_of_a_running_process_group_are_found(run_script: Any, photos: Any
             torch.multiprocessing.spawn(work, args=(sys.argv[1], sys.argv[2]), nprocs=2)
     """
     run_script(code, photos, tmp_path / "rendezvous", timeout=60)
+
+
+def test_a_rank_without_a_batch_says_so_instead_of_falling_behind(own_photos: Path) -> None:
+    dataset = sutler.ImageFolder(own_photos, T.Resize([12, 12]))
+    for index in range(0, 8, 2):
+        Path(dataset.path(index)).write_bytes(b"broken")
+    loader = Loader(dataset, 2, rank=0, world_size=2, errors="skip", output="numpy")
+    with pytest.raises(sutler.RankOutOfStep, match="fall behind"):
+        list(loader)
+    alone = Loader(dataset, 2, errors="skip", output="numpy")
+    assert sum(len(labels) for _, labels in alone) == len(dataset) - 4

@@ -145,6 +145,7 @@ impl JobArguments {
             batches_ahead,
             batches_held: 2,
             errors: ErrorPolicy::Skip,
+            in_step: false,
         };
         Ok(Job::new(Arc::new(preparation), options)?)
     }

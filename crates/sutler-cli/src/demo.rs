@@ -83,7 +83,7 @@ impl Demo {
         let snapshot = job.metrics().snapshot();
         let memory_bytes = job.arena().map_or(0, |arena| arena.range().1 as u64);
         let rate = report::median(&rates);
-        let failed = job.failures().len();
+        let failed = snapshot.failed;
 
         let peer = match python {
             Some(python) if !self.no_peers => {
@@ -112,8 +112,11 @@ impl Demo {
         }
         report::print(&text(rate, &snapshot, memory_bytes, peer.as_ref()));
         report::print(&format!(
-            "\nEvery epoch served each sample once: {} served, {failed} failed in the last epoch.\n",
-            report::count(served)
+            "\nEvery epoch served each sample once: {} served and {} failed in {} epochs of {} samples.\n",
+            report::count(served),
+            report::count(failed),
+            self.job.epochs,
+            report::count(u64::from(samples))
         ));
         Ok(())
     }

@@ -71,7 +71,9 @@ impl Inspect {
             let mut values: Vec<u64> = found.iter().filter_map(value).collect();
             values.sort_unstable();
             let at = |share: f64| {
-                values.get(((values.len().max(1) - 1) as f64 * share) as usize).copied().unwrap_or(0)
+                // The nearest rank: of two values the larger one is the 99th percentile.
+                let rank = (values.len() as f64 * share).ceil().max(1.0) as usize - 1;
+                values.get(rank).copied().unwrap_or(0)
             };
             Spread { min: at(0.0), p50: at(0.5), p99: at(0.99), max: at(1.0) }
         };

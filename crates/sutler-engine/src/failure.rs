@@ -67,6 +67,16 @@ pub enum RunError {
         /// The one that was too many.
         last: Failure,
     },
+    /// A rank of several has a batch without a single good sample.
+    #[error(
+        "every sample of batch {batch} failed, and without a batch this rank would fall behind the others; the last was {last}"
+    )]
+    OutOfStep {
+        /// Its number in the epoch.
+        batch: u64,
+        /// Its last sample.
+        last: Failure,
+    },
     /// Batch memory ran out.
     #[error("{0}")]
     Memory(String),

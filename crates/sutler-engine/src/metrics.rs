@@ -114,9 +114,12 @@ impl Metrics {
         let totals = &mut *totals;
         for outcome in outcomes {
             let record = &outcome.record;
-            totals.fetch.saturating_record(nanos(record.fetch));
-            totals.decode.saturating_record(nanos(record.decode));
-            totals.augment.saturating_record(nanos(record.augment));
+            // A sample that failed has gone through none of the stages in full.
+            if outcome.failure.is_none() {
+                totals.fetch.saturating_record(nanos(record.fetch));
+                totals.decode.saturating_record(nanos(record.decode));
+                totals.augment.saturating_record(nanos(record.augment));
+            }
             totals.snapshot.storage_reads += record.storage_reads;
             totals.snapshot.storage_bytes += record.storage_bytes;
             totals.snapshot.fetched += u64::from(record.storage_reads > 0);

@@ -22,6 +22,9 @@ pub struct JobOptions {
     pub batches_held: usize,
     /// What a bad sample does.
     pub errors: ErrorPolicy,
+    /// Whether other ranks count on this one to deliver as many batches as they do, so that a batch without a single good
+    /// sample cannot just be passed over.
+    pub in_step: bool,
 }
 
 /// What is prepared, how, and into which memory; the same for every epoch.
@@ -319,7 +322,13 @@ impl Run {
                 Arc::into_inner(open).expect("workers let go of a batch before they report it finished");
             let (batch, outcomes) = open.into_batch(|sample| self.job.preparation.label(sample));
             let failures: Vec<Failure> = outcomes.iter().filter_map(|o| o.failure.clone()).collect();
+            let last = failures.last().cloned();
             self.note_failures(failures)?;
+            if let (true, true, Some(last)) = (self.job.options.in_step, batch.is_empty(), last) {
+                let error = RunError::OutOfStep { batch: batch.index, last };
+                self.broken = Some(error.clone());
+                return Err(error);
+            }
             self.taken += 1;
             let answered = Instant::now();
             self.job.metrics.record(

@@ -72,7 +72,7 @@ fn limits_are_named_with_the_size_and_the_remedy() {
     assert_eq!(
         error.to_string(),
         "the image claims to be 23 x 19 pixels, 437 in all, and the limit is 100; \
-         raise the limit if the size is real, or leave the file out"
+         raise pixels_max if the size is real, or leave the file out"
     );
     let error = probe(&bytes, &Limits { bytes_max: 100, ..Limits::default() }).unwrap_err();
     assert_eq!(error.kind(), "too_long");

@@ -89,9 +89,9 @@ def add_resizes(references: References, image: NDArray[np.uint8]) -> None:
             ("bilinear", False),
             ("bicubic", False),
         ]:
-            resized = functional.resize(
-                tensor(image), [height, width], InterpolationMode(name), antialias=antialias
-            )
+            # Of torch's two nearest the one that Pillow shares.
+            mode = InterpolationMode("nearest-exact" if name == "nearest" else name)
+            resized = functional.resize(tensor(image), [height, width], mode, antialias=antialias)
             references.add(
                 "resize", array(resized), like="torch", interpolation=name, antialias=antialias, **size
             )

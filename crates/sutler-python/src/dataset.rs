@@ -144,17 +144,19 @@ impl Dataset {
 
     /// Lists the rows of a manifest.
     #[staticmethod]
-    #[pyo3(signature = (path, *, root, io, pixels_max, bytes_max, progress))]
+    #[pyo3(signature = (path, *, columns, root, io, pixels_max, bytes_max, progress))]
+    #[allow(clippy::too_many_arguments)] // one call per dataset, by keyword
     fn manifest(
         py: Python<'_>,
         path: PathBuf,
+        columns: Option<Vec<String>>,
         root: Option<PathBuf>,
         io: &str,
         pixels_max: u64,
         bytes_max: u64,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let options = ManifestOptions { root, ..ManifestOptions::default() };
+        let options = ManifestOptions { root, columns };
         Self::list(py, io, pixels_max, bytes_max, progress, move |progress| {
             Listing::manifest(&path, &options, progress)
         })

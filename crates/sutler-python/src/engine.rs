@@ -166,7 +166,7 @@ pub struct Job {
 impl Job {
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
-    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, errors, errors_max=None, errors_rate=None))]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None))]
     fn new(
         dataset: &Dataset,
         pipeline: &Pipeline,
@@ -175,6 +175,7 @@ impl Job {
         batch_size: usize,
         batches_ahead: usize,
         batches_held: usize,
+        in_step: bool,
         errors: &str,
         errors_max: Option<u64>,
         errors_rate: Option<f64>,
@@ -187,7 +188,7 @@ impl Job {
             other => return Err(PyValueError::new_err(format!("errors={other:?} is not a policy"))),
         };
         let preparation = dataset.preparation(pipeline, layout, seed);
-        let options = JobOptions { batch_size, batches_ahead, batches_held, errors: policy };
+        let options = JobOptions { batch_size, batches_ahead, batches_held, errors: policy, in_step };
         let inner = sutler_engine::Job::new(Arc::new(preparation), options)
             .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
         Ok(Self { inner, samples: dataset.samples(), output: pipeline.inner.output(), layout })

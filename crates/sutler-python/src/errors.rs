@@ -24,6 +24,11 @@ pub fn run_error(py: Python<'_>, error: &RunError) -> PyErr {
                 .and_then(|class| class.call1((*failed, *allowed, sample_error(py, last))));
             made.map_or_else(|error| error, PyErr::from_value)
         }
+        RunError::OutOfStep { batch, last } => {
+            let made =
+                class(py, "RankOutOfStep").and_then(|class| class.call1((*batch, sample_error(py, last))));
+            made.map_or_else(|error| error, PyErr::from_value)
+        }
         RunError::Memory(text) => PyMemoryError::new_err(text.clone()),
         RunError::Closed => PyRuntimeError::new_err("the loader was closed while it was being iterated over"),
     }

@@ -110,7 +110,7 @@ pub enum StoreError {
 
     /// A file larger than the limit; nothing of it was read.
     #[error(
-        "{} has {} bytes, more than the limit of {} for one sample. Take it out of the dataset or raise the limit.",
+        "{} has {} bytes, more than the limit of {} for one sample. Take it out of the dataset or raise bytes_max.",
         path.display(), grouped(*bytes), grouped(*bytes_max)
     )]
     TooLarge {

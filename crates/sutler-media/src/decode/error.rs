@@ -49,7 +49,7 @@ pub enum DecodeError {
     /// The header promises more pixels than are allowed.
     #[error(
         "the image claims to be {width} x {height} pixels, {pixels} in all, and the limit is {pixels_max}; \
-         raise the limit if the size is real, or leave the file out",
+         raise pixels_max if the size is real, or leave the file out",
         pixels = u64::from(*width) * u64::from(*height)
     )]
     TooLarge {
@@ -61,7 +61,7 @@ pub enum DecodeError {
         pixels_max: u64,
     },
     /// The file itself is longer than is allowed.
-    #[error("the file has {bytes} bytes and the limit is {bytes_max}; raise the limit or leave the file out")]
+    #[error("the file has {bytes} bytes and the limit is {bytes_max}; raise bytes_max or leave the file out")]
     TooLong {
         /// How long the file is.
         bytes: u64,

@@ -205,7 +205,8 @@ int sutler_jpeg_begin(sutler_jpeg *self, const uint8_t *bytes, size_t length, co
 }
 
 /* Writes `count` rows from row `first` on, each `stride` bytes after the one before. With `to_the_end` the rows below
- * are decoded too and dropped, which finds out whether the file has them. */
+ * are decoded too and dropped, which finds out whether the file has them. After a warning the same is done up to the
+ * end marker: what began as damage may turn out to be more than Pillow puts up with. */
 int sutler_jpeg_rows(sutler_jpeg *self, uint32_t first, uint32_t count, int to_the_end, uint8_t *out, size_t stride) {
   enum { ROWS_AT_ONCE = 16 }; /* libjpeg hands out at most one row group, that is 4 rows, at a time */
   j_decompress_ptr codec = &self->codec;
@@ -222,13 +223,15 @@ int sutler_jpeg_rows(sutler_jpeg *self, uint32_t first, uint32_t count, int to_t
     for (JDIMENSION i = 0; i < left; i++) rows[i] = out + (codec->output_scanline - first + i) * stride;
     jpeg_read_scanlines(codec, rows, left);
   }
-  if (to_the_end && last < codec->output_height) {
+  int suspicious = !to_the_end && self->warnings > 0;
+  if ((to_the_end || suspicious) && last < codec->output_height) {
     /* Skipping up to the very bottom would end the image without reading it, so the last row is read. */
     if (last + 1 < codec->output_height) jpeg_skip_scanlines(codec, codec->output_height - 1 - last);
     rows[0] = (*codec->mem->alloc_small)((j_common_ptr)codec, JPOOL_IMAGE,
                                          (size_t)codec->output_width * (size_t)codec->output_components);
     while (codec->output_scanline < codec->output_height) jpeg_read_scanlines(codec, rows, 1);
   }
+  if (suspicious) jpeg_finish_decompress(codec);
   jpeg_abort_decompress(codec);
   return SUTLER_OK;
 }

@@ -97,12 +97,11 @@ fn flatten(source: &Pixels, left: u32, top: u32, weights: &Weights, out: &mut Pi
     }
 }
 
-/// The pixel left of and above each new pixel's corner: torch's `nearest`, in the same single precision.
+/// The pixel under the centre of each new one: Pillow's nearest, and torch's `nearest-exact`.
 fn nearest(source: &Pixels, job: &Job, out: &mut Pixels) {
     let pick = |result: u32, length: f64, to: u32, mirrored: bool| {
         let seen = if mirrored { to - 1 - result } else { result };
-        let step = length as f32 / to as f32;
-        let picked = f64::from((seen as f32 * step).floor()).min(length - 1.0);
+        let picked = ((f64::from(seen) + 0.5) * (length / f64::from(to))).floor().min(length - 1.0);
         if mirrored { length - 1.0 - picked } else { picked }
     };
     let Job { from, to, keep, flips, .. } = job;

@@ -97,8 +97,13 @@ fn label<'a>(rows: &Rows<'_>, field: &'a [u8]) -> Result<Option<Label<'a>>, Stor
         let reason = format!("the label {:?} is not UTF-8", excerpt(&readable(field)));
         rows.refuse(&reason, "Save the manifest as UTF-8")
     })?;
+    let digits = text.strip_prefix('-').unwrap_or(text);
     Ok(match text.parse::<i64>() {
         _ if text.is_empty() => None,
+        Err(_) if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            let reason = format!("the label {} does not fit into 64 bits", excerpt(text));
+            return Err(rows.refuse(&reason, "Number the classes from 0, or write names"));
+        }
         Ok(number) if number.to_string() == text => Some(Label::Number(number)),
         _ => Some(Label::Name(text)),
     })
