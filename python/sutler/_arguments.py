@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import numbers
 import sys
 from dataclasses import dataclass
 from typing import Any
 
+from sutler._output import import_torch, torch_is_installed
 from sutler.errors import Errors
 
 #: Orders that this release can serve.
@@ -41,8 +43,9 @@ def check_arguments(
     sampler: Any,
     batch_sampler: Any,
     num_workers: Any,
+    pin_memory: bool,
     drop_last: bool,
-    timeout: float,
+    timeout: Any,
     multiprocessing_context: Any,
     prefetch_factor: Any,
     persistent_workers: bool,
@@ -66,7 +69,9 @@ def check_arguments(
         raise ValueError(
             "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing."
         )
-    if not timeout >= 0:  # nor a NaN
+    if isinstance(timeout, bool) or not isinstance(timeout, numbers.Real):
+        raise TypeError(f"timeout should be a number of seconds, with 0 for no limit, got {timeout!r}")
+    if not float(timeout) >= 0:  # nor a NaN
         raise ValueError("timeout option should be non-negative")
     if num_workers == 0 and prefetch_factor not in (None, 2):
         raise ValueError(
@@ -99,13 +104,50 @@ def check_arguments(
     if not isinstance(in_order, bool):
         raise TypeError(f"in_order should be a bool, got {in_order!r}")
     if order not in ORDERS:
-        raise ValueError(f"order should be one of {', '.join(map(repr, ORDERS))}, got {order!r}")
-    if not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise ValueError(
+            f"order should be one that this release has ({', '.join(map(repr, ORDERS))}), got {order!r}"
+        )
+    _check_integer("seed", seed, "an integer from 0 to 2**64 - 1")
+    if not 0 <= seed < 2**64:
         raise ValueError(f"seed should be an integer from 0 to 2**64 - 1, got {seed!r}")
+    if pin_memory and not torch_is_installed():
+        raise ModuleNotFoundError(
+            "pin_memory=True needs PyTorch, which is not installed. Install torch, or leave pin_memory out."
+        )
     if device is not None and output != "torch":
         raise ValueError(f"device={str(device)!r} needs output='torch', got output={output!r}")
     if device_normalize and device is None:
         raise ValueError("device_normalize=True needs a device, e.g. device='cuda'")
+    if is_cuda(device):
+        _check_cuda(device)
+
+
+def _check_integer(name: str, value: Any, meaning: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} should be {meaning}, got {value!r}")
+
+
+def is_cuda(device: Any) -> bool:
+    """Whether a ``device=`` argument asks for a CUDA device."""
+    return device is not None and str(device).startswith("cuda")
+
+
+def _check_cuda(device: Any) -> None:
+    """Refuses a CUDA device that is not there, before any thread is started for it."""
+    torch = import_torch()
+    # Unlike is_available(), counting leaves CUDA alone where it can, so that the process may still be forked.
+    found = torch.cuda.device_count()
+    if found == 0:
+        raise RuntimeError(
+            f"device={str(device)!r} asks for a CUDA device, and PyTorch finds none. Leave device out to get "
+            "batches in host memory, or check the driver (`nvidia-smi`) and that this PyTorch was built for CUDA."
+        )
+    index = torch.device(device).index
+    if index is not None and index >= found:
+        raise RuntimeError(
+            f"device={str(device)!r} asks for CUDA device {index}, and PyTorch finds {found}, numbered from 0. "
+            "Pass one of those; CUDA_VISIBLE_DEVICES decides which ones this process sees."
+        )
 
 
 def _check_context(context: Any, num_workers: int | None) -> None:
@@ -139,6 +181,8 @@ def place_in_job(rank: int | None, world_size: int | None) -> tuple[int, int]:
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
         return 0, 1
+    _check_integer("rank", rank, "the number of this process, an integer from 0")
+    _check_integer("world_size", world_size, "the number of processes, an integer from 1")
     if world_size < 1:
         raise ValueError(f"world_size should be at least 1, got {world_size}")
     if not 0 <= rank < world_size:

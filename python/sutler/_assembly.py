@@ -54,7 +54,8 @@ class HostBatches:
         if target_transform is None:
             labels = self._convert(batch.labels())
         else:
-            labels = self._collate([target_transform(label) for label in np.asarray(batch.labels()).tolist()])
+            transformed = [target_transform(label) for label in np.asarray(batch.labels()).tolist()]
+            labels = self._collate(transformed, "labels")
         parts = [self._convert(batch.images()), labels]
         if loader.return_ids:
             parts.append(self._convert(batch.ids()))
@@ -80,24 +81,46 @@ class HostBatches:
                 images = [np.asarray(image) if hasattr(image, "__array__") else image for image in images]
         if dataset.target_transform is not None:
             labels = [dataset.target_transform(label) for label in labels]
-        columns = (images, labels, ids) if loader.return_ids else (images, labels)
-        samples = list(zip(*columns, strict=True))
+        columns: dict[str, list[Any]] = {"images": images, "labels": labels}
+        if loader.return_ids:
+            columns["ids"] = ids
+        samples = list(zip(*columns.values(), strict=True))
         if loader.batch_size is None and loader._given_batch_sampler is None:
             return samples[0] if loader.collate_fn is None else loader.collate_fn(samples[0])
         if loader.collate_fn is not None:
             return loader.collate_fn(samples)
-        return [self._collate(list(column)) for column in columns]
+        return [self._collate(column, name) for name, column in columns.items()]
 
-    def _collate(self, values: list[Any]) -> Any:
+    def _collate(self, values: list[Any], name: str) -> Any:
         """PyTorch's default collation where that is the output, its meaning in NumPy elsewhere."""
         if self._loader.output == "torch":
             from torch.utils.data import default_collate
 
-            return default_collate(values)
-        shapes = {np.shape(value) for value in values}
-        if len(shapes) > 1:
-            raise ValueError(
-                f"the images of a batch differ in shape ({', '.join(map(str, sorted(shapes)))}) and cannot be stacked; "
-                "add a Resize or crop to the transform, or pass a collate_fn"
+            # Only what has a shape is stacked; the rest, dictionaries for instance, is PyTorch's to put together.
+            _check_shapes(
+                {tuple(value.shape) for value in values if hasattr(value, "shape")}, name, RuntimeError
             )
+            return default_collate(values)
+        _check_shapes({np.shape(value) for value in values}, name, ValueError)
         return np.stack(values) if hasattr(values[0], "__array__") else np.asarray(values)
+
+
+#: How many of the shapes in a batch a message lists: enough to see the pattern, on one line.
+_SHAPES_LISTED = 4
+
+
+def _check_shapes(shapes: set[tuple[int, ...]], name: str, error: type[Exception]) -> None:
+    """Raises ``error``, which is what users of PyTorch or NumPy expect there, unless there is one shape only."""
+    if len(shapes) < 2:
+        return
+    listed = ", ".join(map(str, sorted(shapes)[:_SHAPES_LISTED]))
+    more = f" and {len(shapes) - _SHAPES_LISTED} more" if len(shapes) > _SHAPES_LISTED else ""
+    remedy = (
+        "add a Resize or crop to the transform"
+        if name == "images"
+        else "let target_transform return one shape"
+    )
+    raise error(
+        f"the {name} of a batch differ in shape ({listed}{more}) and cannot be stacked; "
+        f"{remedy}, or pass a collate_fn"
+    )

@@ -112,8 +112,8 @@ class Drawn:
 
     @property
     def largest_batch(self) -> int:
-        """The size of the largest batch of a batch sampler."""
-        return max(map(len, self.batches or []), default=1)
+        """The size of the largest batch of a batch sampler; at least 1, as it is the engine that refuses empty ones."""
+        return max(chain([1], map(len, self.batches or [])))
 
     @property
     def unique_fraction(self) -> float:

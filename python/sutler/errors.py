@@ -96,6 +96,12 @@ class ErrorBudgetExceeded(SutlerError, RuntimeError):  # noqa: N818 - it says wh
         failed: how many failed so far.
         allowed: how many were allowed.
         last: the `SampleError` that was one too many.
+
+    Example:
+        >>> last = DecodeError(7, "train/dog/3.jpg", "the file is empty", "empty")
+        >>> print(ErrorBudgetExceeded(2, 1, last))
+        2 samples failed in this epoch and only 1 may; the last was sample 7 (`train/dog/3.jpg`): the file is empty. \
+loader.failures() lists them all; `sutler inspect` looks at the whole dataset.
     """
 
     failed: int
@@ -103,8 +109,12 @@ class ErrorBudgetExceeded(SutlerError, RuntimeError):  # noqa: N818 - it says wh
     last: SampleError
 
     def __init__(self, failed: int, allowed: int, last: SampleError) -> None:
+        samples = "sample" if failed == 1 else "samples"
+        limit = f"only {allowed} may" if allowed else "none may"
+        # Reasons from the operating system come without a full stop.
+        end = "" if str(last).endswith(".") else "."
         super().__init__(
-            f"{failed} samples failed in this epoch and {allowed} are allowed; the last was {last} "
+            f"{failed} {samples} failed in this epoch and {limit}; the last was {last}{end} "
             "loader.failures() lists them all; `sutler inspect` looks at the whole dataset."
         )
         self.failed = failed
@@ -170,14 +180,15 @@ class PythonTransformWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Errors:
-    """How many bad samples a loader leaves out before it gives up.
+    """How many bad samples a loader leaves out before it gives up with `ErrorBudgetExceeded`.
 
     Args:
-        max: the most samples that may fail in an epoch. The next failure is raised.
-        rate: the largest share of an epoch's samples that may fail, between 0 and 1.
+        max: the most samples that may fail in an epoch.
+        rate: the largest share of an epoch's samples that may fail, between 0 and 1, rounded down to whole
+            samples: 1 % of 250 samples allows 2.
 
-    With both, the stricter one decides; with neither, every bad sample is left out. What was left out is in
-    `loader.failures()`.
+    With both, the smaller number of samples decides. With neither, any number may fail, as with
+    `errors="skip"`. Every epoch starts counting at zero. What was left out is in `loader.failures()`.
 
     Example:
         >>> Errors(max=100)

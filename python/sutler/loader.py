@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any, Literal, cast
 
 from sutler import _sutler
-from sutler._arguments import ErrorPolicy, check_arguments, error_policy, place_in_job
+from sutler._arguments import ErrorPolicy, check_arguments, error_policy, is_cuda, place_in_job
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
 from sutler._epoch import EpochIterator, Position
 from sutler._output import Output, resolve_output
@@ -112,6 +112,7 @@ class Loader:
             sampler=sampler,
             batch_sampler=batch_sampler,
             num_workers=num_workers,
+            pin_memory=pin_memory,
             drop_last=drop_last,
             timeout=timeout,
             multiprocessing_context=multiprocessing_context,
@@ -225,7 +226,7 @@ class Loader:
                 errors_max=self._policy.max,
                 errors_rate=self._policy.rate,
             )
-            if (self.pin_memory or _is_cuda(self.device)) and self._job.arena is not None:
+            if (self.pin_memory or is_cuda(self.device)) and self._job.arena is not None:
                 self._pinned = PinnedArena(*self._job.arena)
         return self._engine, self._job
 
@@ -419,7 +420,3 @@ class Loader:
             f"Loader({type(self.dataset).__name__} of {len(self.dataset):,} samples, batch_size={self.batch_size}, "
             f"shuffle={self.shuffle}, num_workers={self.num_workers}, order={self.order!r})"
         )
-
-
-def _is_cuda(device: Any) -> bool:
-    return device is not None and str(device).startswith("cuda")

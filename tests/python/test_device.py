@@ -163,6 +163,15 @@ def test_pinning_without_a_device_warns_as_pytorch_does(normalized: sutler.Image
         list(Loader(normalized, 8, pin_memory=True))
 
 
+def test_a_cuda_device_that_is_not_there_is_refused_with_the_remedy(normalized: sutler.ImageFolder) -> None:
+    if torch.cuda.device_count() == 0:
+        with pytest.raises(RuntimeError, match=r"device='cuda' .* PyTorch finds none\. Leave device out"):
+            Loader(normalized, 8, device="cuda")
+    else:
+        with pytest.raises(RuntimeError, match=r"asks for CUDA device 99, and PyTorch finds \d+"):
+            Loader(normalized, 8, device="cuda:99")
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_pinned_batches_are_pinned(normalized: sutler.ImageFolder) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from sutler import DecodeError, Errors, PythonTransformWarning, SampleError, SutlerError
+from sutler import DecodeError, ErrorBudgetExceeded, Errors, PythonTransformWarning, SampleError, SutlerError
 
 
 @pytest.mark.parametrize("kind", [SampleError, DecodeError])
@@ -26,6 +26,24 @@ def test_a_sample_error_survives_the_way_between_processes(kind: type[SampleErro
 def test_a_decode_error_is_the_os_error_that_pillow_would_raise() -> None:
     assert issubclass(DecodeError, OSError)
     assert not issubclass(SampleError, OSError)
+
+
+@pytest.mark.parametrize("reason", ["the file is empty", "The file is empty."])
+@pytest.mark.parametrize(
+    ("failed", "allowed", "beginning"),
+    [
+        (1, 0, "1 sample failed in this epoch and none may; the last was sample 3 "),
+        (2, 1, "2 samples failed in this epoch and only 1 may; the last was sample 3 "),
+        (101, 100, "101 samples failed in this epoch and only 100 may; the last was sample 3 "),
+    ],
+)
+def test_an_exceeded_budget_is_told_in_whole_sentences(
+    failed: int, allowed: int, beginning: str, reason: str
+) -> None:
+    error = ErrorBudgetExceeded(failed, allowed, DecodeError(3, "a.png", reason, "empty"))
+    assert str(error).startswith(beginning)
+    assert "ile is empty. loader.failures() lists them all;" in str(error)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_the_warning_can_be_filtered_as_a_user_warning() -> None:

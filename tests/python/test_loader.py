@@ -7,7 +7,7 @@ import hashlib
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -163,10 +163,26 @@ def test_images_of_many_sizes_come_one_by_one_or_through_a_collate_fn(photos: Pa
     assert len(set(shapes)) > 1
     batches = list(Loader(as_they_are, 8, collate_fn=list, output="numpy"))
     assert [image.shape for batch in batches for image, _ in batch] == shapes
-    with pytest.raises(ValueError, match=r"differ in shape .* add a Resize or crop"):
-        next(iter(Loader(as_they_are, 8, output="numpy")))
-    with pytest.raises(RuntimeError, match="equal size"):
-        next(iter(Loader(as_they_are, 8)))
+    for output, error in (("numpy", ValueError), ("torch", RuntimeError)):
+        with pytest.raises(
+            error, match=r"the images of a batch differ in shape \(\(3, .* add a Resize or crop"
+        ):
+            next(iter(Loader(as_they_are, 8, output=cast(Any, output))))
+
+
+@pytest.mark.parametrize(("output", "error"), [("numpy", ValueError), ("torch", RuntimeError)])
+def test_labels_of_many_shapes_are_not_called_images(
+    photos: Path, output: Any, error: type[Exception]
+) -> None:
+    def some_zeros(label: int) -> Any:
+        zeros = np.zeros(label + 1)
+        return pytest.importorskip("torch").from_numpy(zeros) if output == "torch" else zeros
+
+    dataset = sutler.ImageFolder(photos, T.Resize([8, 8]), target_transform=some_zeros)
+    with pytest.raises(
+        error, match=r"the labels of a batch differ in shape .* let target_transform return one"
+    ):
+        next(iter(Loader(dataset, len(dataset), output=output)))
 
 
 def test_a_collate_fn_gets_what_pytorch_gives_it(augmented: sutler.ImageFolder) -> None:

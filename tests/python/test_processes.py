@@ -21,6 +21,10 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 #: What every script begins with: a dataset of 41 photos, a loader, and ways to look at them.
 PRELUDE = """
+import signal
+# Whoever runs the tests in the background may have had Ctrl-C ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 import hashlib, os, sys, threading, time
 import numpy as np
 import sutler
@@ -176,7 +180,6 @@ def test_ctrl_c_ends_a_wait(photos: Path, tmp_path: Path, threads: int, timeout:
 def test_an_uncaught_ctrl_c_ends_the_process_as_python_does(script: Run) -> None:
     done = script(
         """
-        import signal
         for batch in make():
             signal.raise_signal(signal.SIGINT)
         """,

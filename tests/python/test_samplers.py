@@ -87,6 +87,8 @@ def test_batches_may_differ_and_grow_from_epoch_to_epoch(augmented: sutler.Image
 def test_a_wrong_batch_or_index_is_an_error_that_names_it(augmented: sutler.ImageFolder) -> None:
     with pytest.raises(ValueError, match="batch 1 of the batch sampler is empty"):
         iter(loader_of(augmented, batch_sampler=[[0], [], [1]]))
+    with pytest.raises(ValueError, match="batch 0 of the batch sampler is empty"):
+        iter(loader_of(augmented, batch_sampler=[[]]))
     for wrong in (41, -42, 2**40):
         with pytest.raises(
             IndexError, match=f"the sampler drew index {wrong}, but the dataset has 41 samples"
