@@ -1,5 +1,6 @@
 //! The worker threads and what they share.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use sutler_core::EpochPlan;
 
-use crate::batch::Outcome;
+use crate::batch::{OpenBatch, Outcome};
+use crate::preparation::{Elsewhere, Order};
 use crate::run::{RunState, Ticket, Waited};
 use crate::{Failure, Job, OwnSample, Preparer, RowSpec, Run, RunError, SampleRecord, Target};
 
@@ -41,27 +43,33 @@ pub(crate) struct Shared {
     owner: u32,
 }
 
-/// A row that a worker has finished, and whose batch it has let go of.
-#[derive(Clone, Copy)]
+/// Rows that a worker has finished, and whose batch it has let go of.
 struct Finished {
     run: u64,
     batch: u64,
+    rows: usize,
     at: Instant,
+    /// A failure that ends the run at once.
+    fatal: Option<Failure>,
 }
 
 impl State {
-    /// Notes a finished row; true when its batch is now complete.
+    /// Notes finished rows; true when the consumer has something to look at.
     fn finish(&mut self, finished: Finished) -> bool {
         // The run may have been called off meanwhile; then nobody wants to know.
-        let run = self.runs.iter_mut().find(|run| run.id == finished.run);
-        run.is_some_and(|run| run.finish_row(finished.batch, finished.at))
+        let Some(run) = self.runs.iter_mut().find(|run| run.id == finished.run) else { return false };
+        if let Some(failure) = finished.fatal {
+            run.break_off(RunError::Sample(failure));
+            return true;
+        }
+        run.finish_rows(finished.batch, finished.rows, finished.at)
     }
 
-    fn take_ticket(&mut self) -> Option<Ticket> {
+    fn take_ticket(&mut self, appetite: usize, threads: usize) -> Option<Ticket> {
         let count = self.runs.len();
         for step in 0..count {
             let index = (self.turn + step) % count;
-            if let Some(ticket) = self.runs[index].take_ticket() {
+            if let Some(ticket) = self.runs[index].take_ticket(appetite, threads) {
                 self.turn = index + 1;
                 return Some(ticket);
             }
@@ -117,7 +125,7 @@ impl Shared {
                 return answer;
             }
             if self.threads == 0 {
-                let ticket = run.take_ticket();
+                let ticket = run.take_ticket(1, 1);
                 drop(state);
                 let mut preparer = self.inline.lock().unwrap_or_else(PoisonError::into_inner);
                 let finished = ticket.map(|ticket| preparer.work(ticket));
@@ -152,7 +160,7 @@ impl Shared {
                 if state.closed {
                     return;
                 }
-                if let Some(ticket) = state.take_ticket() {
+                if let Some(ticket) = state.take_ticket(preparer.appetite(), self.threads) {
                     break ticket;
                 }
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -170,50 +178,87 @@ struct CachedPreparer {
 }
 
 impl CachedPreparer {
-    /// Prepares one sample and lets go of its batch.
+    fn appetite(&self) -> usize {
+        self.current.as_ref().map_or(1, |(_, preparer)| preparer.appetite())
+    }
+
+    /// Prepares the samples of a ticket and lets go of their batch.
     fn work(&mut self, ticket: Ticket) -> Finished {
-        let Ticket { run, job, epoch, batch, row, sample } = ticket;
+        let Ticket { run, job, epoch, batch, rows } = ticket;
         if self.current.as_ref().is_none_or(|(current, _)| !Arc::ptr_eq(current, &job)) {
-            let preparer = job.preparation.preparer();
-            self.current = Some((Arc::clone(&job), preparer));
+            // The old tools go first: they may hold what the new ones need.
+            self.current = None;
+            self.current = Some((Arc::clone(&job), job.preparation.preparer()));
         }
+        let fatal = match self.work_elsewhere(&batch, epoch, rows.clone()) {
+            Some(fatal) => fatal,
+            None => {
+                for row in rows.clone() {
+                    self.work_here(&job, &batch, epoch, row);
+                }
+                None
+            }
+        };
+        let index = batch.index;
+        drop(batch);
+        Finished { run, batch: index, rows: rows.len(), at: Instant::now(), fatal }
+    }
+
+    /// Has the samples prepared elsewhere, if that is how this job works; then tells whether that ends the run.
+    fn work_elsewhere(&mut self, batch: &OpenBatch, epoch: u32, rows: Range<usize>) -> Option<Option<Failure>> {
+        let (_, preparer) = self.current.as_mut()?;
+        let order = Order {
+            epoch,
+            samples: &batch.samples[rows.clone()],
+            first_row: rows.start,
+            offset: batch.shared_offset(),
+        };
+        let answers = preparer.prepare_elsewhere(&order)?;
+        let mut fatal = None;
+        for (row, Elsewhere { record, result }) in rows.zip(answers) {
+            let (foreign, failure) = match result {
+                Ok(foreign) => (Some(foreign), None),
+                Err(failure) => (None, Some(failure)),
+            };
+            if fatal.is_none() {
+                fatal = failure.clone().filter(|failure| failure.fatal);
+            }
+            batch.finish(row, Outcome { record, finished: Instant::now(), failure, own: None, foreign });
+        }
+        Some(fatal)
+    }
+
+    fn work_here(&mut self, job: &Arc<Job>, batch: &OpenBatch, epoch: u32, row: usize) {
+        let sample = batch.samples[row];
         let mut record = SampleRecord::start();
         let mut own = matches!(job.preparation.row(), RowSpec::Varies).then(OwnSample::default);
-        let result = match &mut self.current {
-            None => unreachable!("set just above"),
-            Some((_, preparer)) => catch_unwind(AssertUnwindSafe(|| {
-                // SAFETY: this ticket was the only one for this row: the ledger refuses to lease a position twice.
-                let block_row = unsafe { batch.row(row) };
-                let target = match (block_row, &mut own) {
-                    (Some(bytes), _) => Target::Row(bytes),
-                    (None, Some(own)) => Target::Own(own),
-                    (None, None) => unreachable!("a job's batches have a block or own samples"),
-                };
-                preparer.prepare(sample, epoch, target, &mut record)
-            })),
+        let preparer = match &mut self.current {
+            Some((_, preparer)) => preparer,
+            // A panic took the tools with it.
+            none => &mut none.insert((Arc::clone(job), job.preparation.preparer())).1,
         };
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: this ticket was the only one for this row: the ledger refuses to lease a position twice.
+            let block_row = unsafe { batch.row(row) };
+            let target = match (block_row, &mut own) {
+                (Some(bytes), _) => Target::Row(bytes),
+                (None, Some(own)) => Target::Own(own),
+                (None, None) => unreachable!("a job's batches have a block or own samples"),
+            };
+            preparer.prepare(sample, epoch, target, &mut record)
+        }));
         let failure = match result {
             Ok(Ok(())) => None,
             Ok(Err(failure)) => Some(failure),
             Err(panic) => {
                 // Whatever the preparer was in the middle of, a new one starts clean.
                 self.current = None;
-                Some(Failure {
-                    sample,
-                    path: job.preparation.describe(sample),
-                    kind: "internal",
-                    reason: format!(
-                        "preparing it failed inside Sutler: {}; please report this",
-                        panic_text(&*panic)
-                    ),
-                })
+                let reason =
+                    format!("preparing it failed inside Sutler: {}; please report this", panic_text(&*panic));
+                Some(Failure::new(sample, job.preparation.describe(sample), "internal", reason))
             }
         };
-        let index = batch.index;
-        let at = Instant::now();
-        batch.finish(row, Outcome { record, finished: at, failure, own });
-        drop(batch);
-        Finished { run, batch: index, at }
+        batch.finish(row, Outcome { record, finished: Instant::now(), failure, own, foreign: None });
     }
 }
 

@@ -1,10 +1,11 @@
 //! One epoch of a job: the plan on one side, the consumer on the other, a bounded row of batches between them.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use sutler_core::{EpochPlan, JobCursor, Ledger, SampleId};
+use sutler_core::{EpochPlan, JobCursor, Ledger};
 
 use crate::batch::{OpenBatch, block_bytes};
 use crate::engine::Shared;
@@ -90,14 +91,14 @@ struct InFlight {
     ready_at: Option<Instant>,
 }
 
-/// One sample to prepare.
+/// Samples to prepare.
 pub(crate) struct Ticket {
     pub run: u64,
     pub job: Arc<Job>,
     pub epoch: u32,
     pub batch: Arc<OpenBatch>,
-    pub row: usize,
-    pub sample: SampleId,
+    /// Rows of the batch, and so samples; at least one.
+    pub rows: Range<usize>,
 }
 
 /// A run as workers see it; lives in the engine's shared state.
@@ -131,8 +132,9 @@ impl RunState {
         }
     }
 
-    /// The next sample to prepare, or `None` while the row of batches is full or the plan is at its end.
-    pub fn take_ticket(&mut self) -> Option<Ticket> {
+    /// The next samples to prepare, at most `appetite`, or `None` while the row of batches is full or the plan is at its
+    /// end.
+    pub fn take_ticket(&mut self, appetite: usize, threads: usize) -> Option<Ticket> {
         if self.broken.is_some() {
             return None;
         }
@@ -140,19 +142,22 @@ impl RunState {
             self.open_batch()?;
         }
         let last = self.in_flight.back_mut()?;
-        let row = last.next_row;
-        let position = last.first_position + row as u32;
-        if let Err(error) = self.ledger.lease(position) {
-            unreachable!("the plan gives every position out once: {error}");
+        let first = last.next_row;
+        // However hungry one worker is, what is left of the batch is to be shared by all of them.
+        let fair = (last.batch.samples.len() - first).div_ceil(threads.max(1));
+        let rows = first..first + appetite.clamp(1, fair);
+        for row in rows.clone() {
+            if let Err(error) = self.ledger.lease(last.first_position + row as u32) {
+                unreachable!("the plan gives every position out once: {error}");
+            }
         }
-        last.next_row += 1;
+        last.next_row = rows.end;
         Some(Ticket {
             run: self.id,
             job: Arc::clone(&self.job),
             epoch: self.epoch,
             batch: Arc::clone(&last.batch),
-            row,
-            sample: last.batch.samples[row],
+            rows,
         })
     }
 
@@ -161,7 +166,8 @@ impl RunState {
             return None;
         }
         let memory = match self.job.arena.as_ref().map(Arena::take) {
-            None => None,
+            // No slot left because the consumer hoards batches: the samples of this one travel one by one.
+            None => self.job.preparation.shared_memory().and_then(|arena| arena.take_slot()),
             Some(Ok(memory)) => Some(memory),
             // Out of memory while the consumer hoards batches: the run ends with the reason, in its turn.
             Some(Err(error)) => {
@@ -183,15 +189,21 @@ impl RunState {
         Some(())
     }
 
-    /// A worker has finished a row of batch `index` and let go of the batch; true when it was the last row.
-    pub fn finish_row(&mut self, index: u64, now: Instant) -> bool {
+    /// A worker has finished `rows` rows of batch `index` and let go of the batch; true when they were the last.
+    pub fn finish_rows(&mut self, index: u64, rows: usize, now: Instant) -> bool {
         let Some(front) = self.in_flight.front() else { return false };
         let Some(entry) = self.in_flight.get_mut((index - front.batch.index) as usize) else { return false };
-        entry.open_rows -= 1;
+        entry.open_rows -= rows;
         if entry.open_rows == 0 {
             entry.ready_at = Some(now);
         }
         entry.open_rows == 0
+    }
+
+    /// Ends the run with an error that must not wait for its turn.
+    pub fn break_off(&mut self, error: RunError) {
+        self.broken.get_or_insert(error);
+        self.in_flight.clear();
     }
 
     fn front_is_ready(&self) -> bool {
