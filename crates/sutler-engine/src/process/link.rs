@@ -2,7 +2,8 @@
 //!
 //! Messages are a kind (1 byte), the length of the body (8 bytes, little-endian) and the body. File descriptors travel
 //! beside a header, as the socket allows. To the worker go `S` (the schema, with the shared memory) and `T` (samples);
-//! back come `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order.
+//! back come `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order. A
+//! worker answers an order as a whole; while it works, the first number in its mailbox tells how far it is.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -141,6 +142,12 @@ impl Link {
                 other => return Err(LinkError::Broken(format!("it sent a message of unknown kind {other}"))),
             }
         }
+    }
+
+    /// How many samples of the current order the worker has finished: the first number in its mailbox.
+    pub fn progress(&self) -> usize {
+        let bytes = self.mailbox.as_ref().and_then(|(_, mapping)| mapping.copy_out(0, 8));
+        bytes.and_then(|bytes| bytes.try_into().ok()).map_or(0, |bytes| u64::from_le_bytes(bytes) as usize)
     }
 
     fn begin(&mut self, kind: u8) {

@@ -232,7 +232,7 @@ impl Preparer for ProcessPreparer {
 /// A worker that stopped answering.
 struct Lost {
     reason: LinkError,
-    /// Samples of the order it had reported as begun and finished.
+    /// How many samples of the order it had finished.
     finished: usize,
 }
 
@@ -265,7 +265,8 @@ impl ProcessPreparer {
                         let _ = shared.schema.set(Schema { description, arena });
                     }
                 }
-                Err(reason) => return Err(Lost { reason, finished: rows.len() }),
+                // A worker answers when the whole order is done; how far it got is in its mailbox.
+                Err(reason) => return Err(Lost { reason, finished: link.progress().max(rows.len()) }),
             }
         }
     }

@@ -1,0 +1,74 @@
+"""Starts, replaces and ends the worker processes of a loader."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+from typing import Any
+
+from sutler._worker import WorkerOptions, run_worker
+
+#: How long a worker may take to end by itself before it is killed.
+END_SECONDS = 5.0
+
+
+class WorkerPool:
+    """The worker processes of one loader, and the sockets to them."""
+
+    def __init__(self, dataset: Any, options: list[WorkerOptions], context: Any) -> None:
+        self._dataset = dataset
+        self._options = options
+        self._context = multiprocessing.get_context(context) if context is None or isinstance(context, str) else context
+        self._lock = threading.Lock()
+        self._processes: list[Any] = [None] * len(options)
+        self._ended = False
+        self.sockets = [self.start(worker) for worker in range(len(options))]
+
+    def start(self, worker: int) -> int:
+        """Starts (or replaces) a worker and returns the descriptor of the socket to it."""
+        with self._lock:
+            if self._ended:
+                raise RuntimeError("the loader is closed")
+            ours, theirs = multiprocessing.Pipe(duplex=True)
+            process = self._context.Process(
+                target=run_worker,
+                args=(self._dataset, theirs, self._options[worker]),
+                name=f"sutler-worker-{worker}",
+                daemon=True,
+            )
+            process.start()
+            theirs.close()
+            self._processes[worker] = process
+            descriptor = os.dup(ours.fileno())
+            ours.close()
+            return socket.socket(fileno=descriptor).detach()
+
+    def post_mortem(self, worker: int) -> str:
+        """How a worker ended, as the end of a sentence."""
+        process = self._processes[worker]
+        process.join(timeout=1.0)
+        code = process.exitcode
+        if code is None:
+            return "stopped answering"
+        if code < 0:
+            name = signal.Signals(-code).name if -code in list(signal.Signals) else "unknown"
+            return f"(pid {process.pid}) was killed by signal {-code} ({name})"
+        return f"(pid {process.pid}) ended with exit code {code}"
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of the workers."""
+        return [process.pid for process in self._processes if process is not None]
+
+    def end(self) -> None:
+        """Waits for workers that were hung up on, and kills those that do not end."""
+        with self._lock:
+            self._ended = True
+        for process in self._processes:
+            process.join(timeout=END_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join()
