@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sutler_core::EpochPlan;
+use sutler_core::{EpochPlan, SampleId};
 
 use crate::batch::{OpenBatch, Outcome};
 use crate::preparation::{Elsewhere, Order};
 use crate::run::{RunState, Ticket, Waited};
-use crate::{Failure, Job, OwnSample, Preparer, RowSpec, Run, RunError, SampleRecord, Target};
+use crate::{Failure, Job, OwnSample, Preparer, Run, RunError, SampleRecord, Target};
 
 /// How many cores this process may use: its affinity mask and its cgroup's quota, whichever is smaller.
 #[must_use]
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     ready: Condvar,
     threads: usize,
     /// The tools of consumers that prepare for themselves because there are no worker threads.
-    inline: Mutex<CachedPreparer>,
+    inline: Mutex<Toolbox>,
     /// The process the threads live in. A forked child has a copy of the memory but none of the threads, and a lock
     /// that one of them held stays locked there for ever; so a child must not lock anything.
     owner: u32,
@@ -63,6 +63,10 @@ impl State {
             return true;
         }
         run.finish_rows(finished.batch, finished.rows, finished.at)
+    }
+
+    fn any_broken(&self) -> bool {
+        self.runs.iter().any(RunState::is_broken)
     }
 
     fn take_ticket(&mut self, appetite: usize, threads: usize) -> Option<Ticket> {
@@ -106,11 +110,14 @@ impl Shared {
             state.runs.iter().position(|run| run.id == id).map(|index| state.runs.swap_remove(index));
         drop(state);
         drop(removed); // may free batch memory: not under the lock
+        self.ready.notify_all(); // whoever waits for this run's next batch waits in vain
     }
 
-    /// Waits for the front batch of a run. With no worker threads the caller does the work itself.
+    /// Waits for the front batch of a run. With no worker threads the caller does the work itself, at least one sample
+    /// of it however short the time, and goes on with the batch when it asks again.
     pub fn wait_for_batch(&self, id: u64, timeout: Duration) -> Result<Waited, RunError> {
         let deadline = Instant::now().checked_add(timeout);
+        let mut worked = false;
         let mut state = self.lock();
         loop {
             if state.closed {
@@ -124,30 +131,31 @@ impl Shared {
                 self.work.notify_all();
                 return answer;
             }
-            if self.threads == 0 {
-                let ticket = run.take_ticket(1, 1);
-                drop(state);
-                let mut preparer = self.inline.lock().unwrap_or_else(PoisonError::into_inner);
-                let finished = ticket.map(|ticket| preparer.work(ticket));
-                drop(preparer);
-                state = self.lock();
-                if let Some(finished) = finished {
-                    state.finish(finished);
-                }
-                continue;
-            }
             let left =
                 deadline.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
+            if left.is_zero() && (worked || self.threads > 0) {
                 return Ok(Waited::TimedOut);
             }
-            state = self.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            if self.threads > 0 {
+                state = self.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            let ticket = run.take_ticket(1, 1);
+            drop(state);
+            let mut tools = self.inline.lock().unwrap_or_else(PoisonError::into_inner);
+            let finished = ticket.map(|ticket| tools.work(ticket));
+            drop(tools);
+            worked = true;
+            state = self.lock();
+            if let Some(finished) = finished {
+                state.finish(finished);
+            }
         }
     }
 
     /// What a worker thread does all its life.
     fn serve(&self) {
-        let mut preparer = CachedPreparer::default();
+        let mut tools = Toolbox::default();
         let mut finished: Option<Finished> = None;
         loop {
             let mut state = self.lock();
@@ -160,40 +168,54 @@ impl Shared {
                 if state.closed {
                     return;
                 }
-                if let Some(ticket) = state.take_ticket(preparer.appetite(), self.threads) {
+                if let Some(ticket) = state.take_ticket(tools.appetite(), self.threads) {
                     break ticket;
+                }
+                if state.any_broken() {
+                    self.ready.notify_all();
                 }
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             };
             drop(state);
-            finished = Some(preparer.work(ticket));
+            finished = Some(tools.work(ticket));
         }
     }
 }
 
-/// A worker's tools, kept from sample to sample while the job stays the same.
+/// A worker's tools: one set for each job it has worked for, so that jobs which take turns do not cost each other theirs.
 #[derive(Default)]
-struct CachedPreparer {
-    current: Option<(Arc<Job>, Box<dyn Preparer>)>,
+struct Toolbox {
+    sets: Vec<(Weak<Job>, Box<dyn Preparer>)>,
 }
 
-impl CachedPreparer {
+impl Toolbox {
+    fn of(&mut self, job: &Arc<Job>) -> &mut dyn Preparer {
+        let index = self.position(job).unwrap_or_else(|| {
+            self.sets.retain(|(owner, _)| owner.strong_count() > 0);
+            self.sets.push((Arc::downgrade(job), job.preparation.preparer()));
+            self.sets.len() - 1
+        });
+        &mut *self.sets[index].1
+    }
+
+    /// A weak reference keeps its address taken, so no other job can be mistaken for a dead one.
+    fn position(&self, job: &Arc<Job>) -> Option<usize> {
+        self.sets.iter().position(|(owner, _)| std::ptr::eq(owner.as_ptr(), Arc::as_ptr(job)))
+    }
+
+    /// How many samples to take at a time: what the tools used last would like.
     fn appetite(&self) -> usize {
-        self.current.as_ref().map_or(1, |(_, preparer)| preparer.appetite())
+        self.sets.last().map_or(1, |(_, preparer)| preparer.appetite())
     }
 
     /// Prepares the samples of a ticket and lets go of their batch.
     fn work(&mut self, ticket: Ticket) -> Finished {
         let Ticket { run, job, epoch, batch, rows } = ticket;
-        if self.current.as_ref().is_none_or(|(current, _)| !Arc::ptr_eq(current, &job)) {
-            // The old tools go first: they may hold what the new ones need.
-            self.current = None;
-            self.current = Some((Arc::clone(&job), job.preparation.preparer()));
-        }
-        let fatal = match self.work_elsewhere(&batch, epoch, rows.clone()) {
+        let count = rows.len();
+        let fatal = match self.work_elsewhere(&job, &batch, epoch, rows.clone()) {
             Some(fatal) => fatal,
             None => {
-                for row in rows.clone() {
+                for row in rows {
                     self.work_here(&job, &batch, epoch, row);
                 }
                 None
@@ -201,19 +223,23 @@ impl CachedPreparer {
         };
         let index = batch.index;
         drop(batch);
-        Finished { run, batch: index, rows: rows.len(), at: Instant::now(), fatal }
+        Finished { run, batch: index, rows: count, at: Instant::now(), fatal }
     }
 
     /// Has the samples prepared elsewhere, if that is how this job works; then tells whether that ends the run.
-    fn work_elsewhere(&mut self, batch: &OpenBatch, epoch: u32, rows: Range<usize>) -> Option<Option<Failure>> {
-        let (_, preparer) = self.current.as_mut()?;
-        let order = Order {
-            epoch,
-            samples: &batch.samples[rows.clone()],
-            first_row: rows.start,
-            offset: batch.shared_offset(),
-        };
-        let answers = preparer.prepare_elsewhere(&order)?;
+    fn work_elsewhere(
+        &mut self,
+        job: &Arc<Job>,
+        batch: &OpenBatch,
+        epoch: u32,
+        rows: Range<usize>,
+    ) -> Option<Option<Failure>> {
+        if !job.preparation.is_elsewhere() {
+            return None;
+        }
+        let samples = &batch.samples[rows.clone()];
+        let order = Order { epoch, samples, first_row: rows.start, offset: batch.shared_offset() };
+        let answers = self.of(job).prepare_elsewhere(&order);
         let mut fatal = None;
         for (row, Elsewhere { record, result }) in rows.zip(answers) {
             let (foreign, failure) = match result {
@@ -231,35 +257,34 @@ impl CachedPreparer {
     fn work_here(&mut self, job: &Arc<Job>, batch: &OpenBatch, epoch: u32, row: usize) {
         let sample = batch.samples[row];
         let mut record = SampleRecord::start();
-        let mut own = matches!(job.preparation.row(), RowSpec::Varies).then(OwnSample::default);
-        let preparer = match &mut self.current {
-            Some((_, preparer)) => preparer,
-            // A panic took the tools with it.
-            none => &mut none.insert((Arc::clone(job), job.preparation.preparer())).1,
-        };
+        let mut own = None;
         let result = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: this ticket was the only one for this row: the ledger refuses to lease a position twice.
-            let block_row = unsafe { batch.row(row) };
-            let target = match (block_row, &mut own) {
-                (Some(bytes), _) => Target::Row(bytes),
-                (None, Some(own)) => Target::Own(own),
-                (None, None) => unreachable!("a job's batches have a block or own samples"),
+            let target = match unsafe { batch.row(row) } {
+                Some(bytes) => Target::Row(bytes),
+                None => Target::Own(own.insert(OwnSample::default())),
             };
-            preparer.prepare(sample, epoch, target, &mut record)
+            self.of(job).prepare(sample, epoch, target, &mut record)
         }));
         let failure = match result {
             Ok(Ok(())) => None,
             Ok(Err(failure)) => Some(failure),
             Err(panic) => {
-                // Whatever the preparer was in the middle of, a new one starts clean.
-                self.current = None;
-                let reason =
-                    format!("preparing it failed inside Sutler: {}; please report this", panic_text(&*panic));
-                Some(Failure::new(sample, job.preparation.describe(sample), "internal", reason))
+                // Whatever these tools were in the middle of, new ones start clean.
+                if let Some(index) = self.position(job) {
+                    self.sets.swap_remove(index);
+                }
+                Some(broken_tools(job, sample, &*panic))
             }
         };
         batch.finish(row, Outcome { record, finished: Instant::now(), failure, own, foreign: None });
     }
+}
+
+/// The failure of a sample whose preparation panicked.
+fn broken_tools(job: &Job, sample: SampleId, panic: &(dyn std::any::Any + Send)) -> Failure {
+    let reason = format!("preparing it failed inside Sutler: {}; please report this", panic_text(panic));
+    Failure::new(sample, job.preparation.describe(sample), "internal", reason)
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

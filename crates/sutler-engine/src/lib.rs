@@ -25,4 +25,4 @@ pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Metrics, Snapshot, StageSummary, Stalls};
 pub use preparation::{Elsewhere, ForeignRow, Order, Preparation, Preparer, RowSpec, SampleRecord, Target};
 pub use process::{ProcessOptions, ProcessPreparation, Revive};
-pub use run::{Job, JobOptions, Next, Run};
+pub use run::{Canceller, Job, JobOptions, Next, Run};

@@ -70,6 +70,11 @@ pub trait Preparation: Send + Sync {
     /// The memory a sample takes.
     fn row(&self) -> RowSpec;
 
+    /// Whether samples are prepared by somebody else, several at a time.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+
     /// Memory that worker processes write finished rows to by themselves, where there is such.
     fn shared_memory(&self) -> Option<Arc<Arena>> {
         None
@@ -105,10 +110,10 @@ pub trait Preparer: Send {
         1
     }
 
-    /// Prepares several samples elsewhere, where this preparer works that way; `None` where it does not, and
-    /// [`Preparer::prepare`] is to be called for each.
-    fn prepare_elsewhere(&mut self, _order: &Order<'_>) -> Option<Vec<Elsewhere>> {
-        None
+    /// Prepares several samples elsewhere and answers for each; called instead of [`Preparer::prepare`] where
+    /// [`Preparation::is_elsewhere`].
+    fn prepare_elsewhere(&mut self, _order: &Order<'_>) -> Vec<Elsewhere> {
+        Vec::new()
     }
 }
 

@@ -21,7 +21,7 @@ const VERDICTS: [(&str, &str); 38] = [
     ("hierarchical.jpg", "unsupported"),
     ("sampling_factor_nine.jpg", "corrupt"),
     ("scan_bomb.jpg", "unsupported"),
-    ("segment_of_length_zero.jpg", "corrupt"),
+    ("segment_of_length_zero.jpg", "decoded"),
     ("text.jpg", "unrecognised"),
     ("truncated_at_scan.jpg", "truncated"),
     ("truncated_before_scan.jpg", "truncated"),
@@ -92,6 +92,27 @@ fn a_region_outside_the_image_is_refused() {
         let error = decoder.decode(&bytes, &header, &request, &mut Pixels::default()).unwrap_err();
         assert!(matches!(error, DecodeError::Region { .. }), "{error}");
     }
+}
+
+#[test]
+fn the_decoder_keeps_to_its_own_limits_too() {
+    let bytes = fixture("png_RGB.png");
+    let header = probe(&bytes, &Limits::default()).unwrap();
+    let mut decoder = Decoder::new(Limits { pixels_max: 10, ..Limits::default() });
+    let error =
+        decoder.decode(&bytes, &header, &Request::whole(&header), &mut Pixels::default()).unwrap_err();
+    assert_eq!(error.kind(), "too_large");
+}
+
+#[test]
+fn a_decoder_may_move_to_another_thread() {
+    let bytes = fixture("jpeg_420.jpg");
+    let mut decoder = Decoder::new(Limits::default());
+    let warnings = std::thread::spawn(move || {
+        let header = probe(&bytes, &Limits::default()).unwrap();
+        decoder.decode(&bytes, &header, &Request::whole(&header), &mut Pixels::default()).unwrap().warnings
+    });
+    assert_eq!(warnings.join().unwrap(), 0);
 }
 
 /// Decodes what may be nonsense: it ends in an error or in pixels of the size that the header gave.

@@ -121,6 +121,10 @@ impl Preparation for ProcessPreparation {
         RowSpec::Varies
     }
 
+    fn is_elsewhere(&self) -> bool {
+        true
+    }
+
     fn shared_memory(&self) -> Option<Arc<Arena>> {
         self.shared.schema.get().map(|schema| Arc::clone(&schema.arena))
     }
@@ -175,7 +179,7 @@ impl Preparer for ProcessPreparer {
         })
     }
 
-    fn prepare_elsewhere(&mut self, order: &Order<'_>) -> Option<Vec<Elsewhere>> {
+    fn prepare_elsewhere(&mut self, order: &Order<'_>) -> Vec<Elsewhere> {
         let mut answers = Vec::with_capacity(order.samples.len());
         let mut retried = false;
         while answers.len() < order.samples.len() {
@@ -225,7 +229,7 @@ impl Preparer for ProcessPreparer {
                 }
             }
         }
-        Some(answers)
+        answers
     }
 }
 

@@ -60,9 +60,8 @@ pub(super) fn probe(bytes: &[u8]) -> Result<(u32, u32, Layout), DecodeError> {
             Some(&[high, low]) => usize::from(u16::from_be_bytes([high, low])),
             _ => return Err(truncated()),
         };
-        if length < 2 {
-            return Err(corrupt("a segment is shorter than its own length field"));
-        }
+        // A length that does not even count itself is taken for an empty segment, as by libjpeg.
+        let length = length.max(2);
         let segment = bytes.get(at + 2..at + length).ok_or_else(truncated)?;
         at += length;
         match marker {
@@ -170,6 +169,7 @@ impl JpegDecoder {
             denominator: request.scale.denominator(),
             croppable: u32::from(!layout.lossless),
             scans_max: SCANS_MAX,
+            bmi2: ffi::bmi2(),
         };
         let (shape, image) = self.codec.begin(bytes, &ffi_request).map_err(failure)?;
         if (shape.full_width, shape.full_height) != full {

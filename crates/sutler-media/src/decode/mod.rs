@@ -1,7 +1,12 @@
 //! From bytes to pixels.
 //!
 //! [`probe`] reads a header without decoding anything, [`Decoder::decode`] decodes the region that was asked for, or a
-//! little more. Pixels come out as 8-bit RGB, the same as Pillow's `Image.open(file).convert("RGB")`.
+//! little more. Pixels come out as 8-bit RGB, the same as Pillow's `Image.open(file).convert("RGB")`: alpha is dropped, 16-bit
+//! grey is cut off at 255, 16-bit colour keeps its high byte, orientation tags and colour profiles are not applied.
+//!
+//! What Pillow reads and this refuses, with an error that says so: JPEG of more than a hundred scans, GIF without any
+//! palette, and of TIFF: JPEG, WebP and Zstandard compression, YCbCr, 64-bit floats, white-is-zero beyond 8 bits, palettes
+//! with alpha, and a chain of pages that bites its tail.
 
 mod bmp;
 mod error;
@@ -31,6 +36,15 @@ impl Default for Limits {
     /// 178,956,970 pixels, where Pillow refuses an image as a decompression bomb (half a gigabyte of RGB), and 1 GiB.
     fn default() -> Self {
         Self { pixels_max: 178_956_970, bytes_max: 1 << 30 }
+    }
+}
+
+impl Limits {
+    fn check_size(&self, width: u32, height: u32) -> Result<(), DecodeError> {
+        if u64::from(width) * u64::from(height) > self.pixels_max {
+            return Err(DecodeError::TooLarge { width, height, pixels_max: self.pixels_max });
+        }
+        Ok(())
     }
 }
 
@@ -92,9 +106,7 @@ pub fn probe(bytes: &[u8], limits: &Limits) -> Result<Header, DecodeError> {
     if width == 0 || height == 0 {
         return Err(DecodeError::corrupt(format, "the header gives no width or no height"));
     }
-    if u64::from(width) * u64::from(height) > limits.pixels_max {
-        return Err(DecodeError::TooLarge { width, height, pixels_max: limits.pixels_max });
-    }
+    limits.check_size(width, height)?;
     Ok(Header { format, width, height, jpeg: layout })
 }
 
@@ -222,6 +234,7 @@ impl Decoder {
         request: &Request,
         out: &mut Pixels,
     ) -> Result<Decoded, DecodeError> {
+        self.limits.check_size(header.width, header.height)?;
         request.check(header)?;
         let scale = if header.can_scale(request.scale) { request.scale } else { Scale::Full };
         let request = Request { scale, ..*request };

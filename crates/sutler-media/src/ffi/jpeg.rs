@@ -27,6 +27,18 @@ pub(crate) struct Request {
     pub croppable: u32,
     /// A file with more scans than this is refused.
     pub scans_max: u32,
+    /// 1 where the processor has the BMI2 instructions. Rust knows without asking the compiler's runtime library,
+    /// which not every C toolchain brings along.
+    pub bmi2: u32,
+}
+
+/// What goes into [`Request::bmi2`].
+pub(crate) fn bmi2() -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    let found = std::arch::is_x86_feature_detected!("bmi2");
+    #[cfg(not(target_arch = "x86_64"))]
+    let found = false;
+    u32::from(found)
 }
 
 /// What the rows will look like.

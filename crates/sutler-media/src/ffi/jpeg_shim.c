@@ -17,6 +17,8 @@
 #include <jpeglib.h>
 #include <jerror.h>
 
+#include "jpeg_huffman.h"
+
 #ifndef WITH_SIMD
 #error "libjpeg-turbo was built without SIMD, which makes decoding about 1.6 times slower: install nasm and build again"
 #endif
@@ -29,6 +31,7 @@ typedef struct {
   uint32_t denominator;       /* 1, 2, 4 or 8 */
   uint32_t croppable;         /* 0 where libjpeg can only hand out whole rows */
   uint32_t scans_max;         /* more scans than this are a bomb */
+  uint32_t bmi2;              /* whether the processor has these instructions */
 } sutler_jpeg_request;
 
 /* What Rust gets to know before it makes room for the rows. */
@@ -39,6 +42,7 @@ typedef struct {
 } sutler_jpeg_shape;
 
 typedef struct {
+  sutler_huffman huffman; /* first, as it is found through client_data */
   struct jpeg_decompress_struct codec;
   struct jpeg_error_mgr errors;
   struct jpeg_source_mgr source;
@@ -191,6 +195,10 @@ int sutler_jpeg_begin(sutler_jpeg *self, const uint8_t *bytes, size_t length, co
     x = 0;
     width = codec->output_width;
   }
+  /* Neither lossless nor progressive nor arithmetic coding, nor baseline coding in several scans. libjpeg's bit buffer,
+   * which is shared, has 64 bits on these machines only. */
+  if (sizeof(size_t) == 8 && request->croppable && !codec->progressive_mode && !codec->arith_code && !jpeg_has_multiple_scans(codec))
+    sutler_huffman_install(&self->huffman, codec, x, width, request->bmi2 != 0);
   shape->x = x;
   shape->width = width;
   return SUTLER_OK;
