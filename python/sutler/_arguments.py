@@ -54,13 +54,11 @@ def check_arguments(
     device_normalize: bool,
 ) -> None:
     """Raises what PyTorch's ``DataLoader`` would raise for these arguments, or our own error for our own."""
-    from sutler.datasets import NativeDataset
-
-    if not isinstance(dataset, NativeDataset):
+    if not hasattr(dataset, "__getitem__"):
         raise TypeError(
-            f"dataset should be a native Sutler dataset (sutler.ImageFolder, sutler.Manifest), "
-            f"got {type(dataset).__module__}.{type(dataset).__qualname__}. Datasets written in Python are not "
-            f"supported yet; keep torch.utils.data.DataLoader for this one."
+            f"dataset should have __getitem__ and __len__, as map-style datasets do; "
+            f"{type(dataset).__module__}.{type(dataset).__qualname__} does not. Iterable datasets are not supported yet; "
+            f"keep torch.utils.data.DataLoader for this one."
         )
     if num_workers is not None and num_workers < 0:
         raise ValueError(

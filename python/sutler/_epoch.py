@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from sutler._assembly import HostBatches
 from sutler._cuda import DevicePrefetcher
 from sutler._device_ops import device_finisher
 
 if TYPE_CHECKING:
-    from sutler import _sutler
     from sutler._sampling import Drawn
     from sutler.loader import Loader
 
@@ -50,16 +48,14 @@ class EpochIterator(Iterator[Any]):
         """Begins the native side at the current position: at first, and again in a forked child."""
         loader = self._loader
         self._owner = os.getpid()
-        run, _ = loader._begin(self._position, self._drawn)
-        self._left = run.batches
-        self._source = HostBatches(loader, run, self.epoch)
+        self._source, self._left, call_off = loader._source(self._position, self._drawn)
         self._prefetcher: DevicePrefetcher | None = None
         if loader.device is not None:
-            finish = device_finisher(loader._device_operations, loader.device)
+            finish = device_finisher(loader._backend.device_operations, loader.device)
             self._prefetcher = DevicePrefetcher(self._source.next, loader.device, finish)
         # Not only when the iterator is dropped: also before the interpreter shuts down, which a thread that waits
         # outside of Python would not survive.
-        self._call_off = weakref.finalize(self, _call_off, self._owner, run, self._prefetcher)
+        self._call_off = weakref.finalize(self, _call_off, self._owner, call_off, self._prefetcher)
 
     def __iter__(self) -> EpochIterator:
         return self
@@ -90,8 +86,8 @@ class EpochIterator(Iterator[Any]):
         self._call_off()
 
 
-def _call_off(owner: int, run: _sutler.Run, prefetcher: DevicePrefetcher | None) -> None:
+def _call_off(owner: int, call_off: Callable[[], None], prefetcher: DevicePrefetcher | None) -> None:
     if owner == os.getpid():
-        run.close()
+        call_off()
         if prefetcher is not None:
             prefetcher.close()

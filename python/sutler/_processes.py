@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -18,24 +19,27 @@ END_SECONDS = 5.0
 class WorkerPool:
     """The worker processes of one loader, and the sockets to them."""
 
-    def __init__(self, dataset: Any, options: list[WorkerOptions], context: Any) -> None:
+    def __init__(self, dataset: Any, options: WorkerOptions, context: Any) -> None:
         self._dataset = dataset
         self._options = options
         self._context = multiprocessing.get_context(context) if context is None or isinstance(context, str) else context
         self._lock = threading.Lock()
-        self._processes: list[Any] = [None] * len(options)
-        self._ended = False
-        self.sockets = [self.start(worker) for worker in range(len(options))]
+        self._processes: list[Any] = [None] * options.num_workers
+        self._refusing = False
+
+    def start_all(self) -> list[int]:
+        """Starts every worker and returns the descriptors of the sockets to them."""
+        return [self.start(worker) for worker in range(len(self._processes))]
 
     def start(self, worker: int) -> int:
         """Starts (or replaces) a worker and returns the descriptor of the socket to it."""
         with self._lock:
-            if self._ended:
-                raise RuntimeError("the loader is closed")
+            if self._refusing:
+                raise RuntimeError("the workers are being ended")
             ours, theirs = multiprocessing.Pipe(duplex=True)
             process = self._context.Process(
                 target=run_worker,
-                args=(self._dataset, theirs, self._options[worker]),
+                args=(self._dataset, theirs, dataclasses.replace(self._options, worker=worker)),
                 name=f"sutler-worker-{worker}",
                 daemon=True,
             )
@@ -63,11 +67,15 @@ class WorkerPool:
         """The process ids of the workers."""
         return [process.pid for process in self._processes if process is not None]
 
+    def refuse(self) -> None:
+        """Starts no worker from now on."""
+        with self._lock:
+            self._refusing = True
+
     def end(self) -> None:
         """Waits for workers that were hung up on, and kills those that do not end."""
-        with self._lock:
-            self._ended = True
-        for process in self._processes:
+        self.refuse()
+        for process in filter(None, self._processes):
             process.join(timeout=END_SECONDS)
             if process.is_alive():
                 process.kill()

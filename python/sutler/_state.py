@@ -32,7 +32,7 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
         "sampling": _describe_order(loader),
         "drawn": position.drawn,
         "samples": len(loader.dataset),
-        "fingerprint": loader.dataset.fingerprint,
+        "fingerprint": loader._backend.fingerprint(),
     }
 
 
@@ -48,10 +48,10 @@ def check_state(loader: Loader, state: dict[str, Any]) -> Position:
         raise ValueError(
             f"the state has version {state['version']}, this release of Sutler reads version {STATE_VERSION}"
         )
-    if state["fingerprint"] != loader.dataset.fingerprint:
+    if state["fingerprint"] != loader._backend.fingerprint():
         raise ValueError(
             f"the state was saved for fingerprint {str(state['fingerprint'])[:8]} ({state['samples']} samples); this "
-            f"dataset is {loader.dataset.fingerprint[:8]} ({len(loader.dataset)} samples). "
+            f"dataset is {loader._backend.fingerprint()[:8]} ({len(loader.dataset)} samples). "
             "Files were added, removed or renamed in between; resume needs the same listing."
         )
     if state["sampling"] != expected["sampling"]:

@@ -11,9 +11,11 @@ from typing import Any, Literal, cast
 
 from sutler import _sutler
 from sutler._arguments import ErrorPolicy, check_arguments, error_policy, place_in_job
+from sutler._backend import Backend, BatchSource, default_workers, make_backend
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
 from sutler._epoch import EpochIterator, Position
 from sutler._output import Output, resolve_output
+from sutler._python_batches import InlineBatches
 from sutler._sampling import Drawn, EpochBatchSampler, EpochSampler
 from sutler._state import check_drawn, check_state, make_state
 from sutler.datasets import NativeDataset
@@ -74,7 +76,7 @@ class Loader:
 
     def __init__(
         self,
-        dataset: NativeDataset,
+        dataset: Any,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Iterable[int] | None = None,
@@ -127,7 +129,7 @@ class Loader:
         self.dataset = dataset
         self.batch_size = None if batch_sampler is not None else batch_size
         self.shuffle = bool(shuffle)
-        self.num_workers = _sutler.usable_cores() if num_workers is None else num_workers
+        self.num_workers = default_workers(dataset) if num_workers is None else num_workers
         self.collate_fn = collate_fn
         self.pin_memory = pin_memory
         self.pin_memory_device = pin_memory_device
@@ -168,7 +170,7 @@ class Loader:
                 None if batch_size is None else EpochBatchSampler(self.sampler, batch_size, drop_last)
             )
 
-        self._split_pipeline()
+        self._backend: Backend = make_backend(self, dataset)
         self._position: Position | None = None
         self._resume: Position | None = None
         self._engine: _sutler.Engine | None = None
@@ -181,18 +183,6 @@ class Loader:
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
 
     # --- what runs where -------------------------------------------------------------------------------------------
-
-    def _split_pipeline(self) -> None:
-        """Decides which operations the threads run and which are left for the device."""
-        operations = self.dataset.lowered.ops
-        native = len(operations)
-        self._device_operations: list[dict[str, Any]] = []
-        last_on_host = self.dataset.lowered.tail or self.collate_fn is not None
-        if self.device is not None and self.device_normalize and not last_on_host:
-            while native and operations[native - 1]["op"] in ("to_dtype", "normalize"):
-                native -= 1
-            self._device_operations = operations[native:]
-        self._pipeline = self.dataset.pipeline(native)
 
     def _batches_ahead(self, batch_size: int) -> int:
         """How many batches to prepare ahead: `prefetch_factor`, or more where batches are smaller than the team."""
@@ -207,23 +197,13 @@ class Loader:
             # A forked child has none of the threads, and their locks may be held for ever: start afresh.
             self._owner = os.getpid()
             self._engine = self._job = self._pinned = None
+            self._backend.forget()
             self._last_figures = ({}, [])
             self._iterators = weakref.WeakSet()
         if self._engine is None or self._job is None:
             self._engine = _sutler.Engine(self.num_workers)
             held = BATCHES_HELD + (2 * BATCHES_AHEAD if self.device is not None else 0)
-            self._job = _sutler.Job(
-                self.dataset._native,
-                self._pipeline,
-                seed=self.seed,
-                channels_last=self.channels_last,
-                batch_size=batch_size,
-                batches_ahead=self._batches_ahead(batch_size),
-                batches_held=held,
-                errors=self._policy.name,
-                errors_max=self._policy.max,
-                errors_rate=self._policy.rate,
-            )
+            self._job = self._backend.make_job(batch_size, self._batches_ahead(batch_size), held)
             if (self.pin_memory or _is_cuda(self.device)) and self._job.arena is not None:
                 self._pinned = PinnedArena(*self._job.arena)
         return self._engine, self._job
@@ -274,15 +254,56 @@ class Loader:
             return Drawn.from_batch_sampler(self._given_batch_sampler)
         return None if self._given_sampler is None else Drawn.from_sampler(self._given_sampler)
 
+    def _enter_epoch(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
+        engine, job = self._start_engine(batch_size)
+        self._backend.enter_epoch(job)
+        return engine, job
+
+    def _in_process(self) -> bool:
+        """Whether a dataset written in Python is called by the trainer itself."""
+        return self.num_workers == 0 and not isinstance(self.dataset, NativeDataset)
+
+    def _source(self, position: Position, drawn: Drawn | None) -> tuple[BatchSource, int, Callable[[], None]]:
+        """Begins an epoch at a position: its batches, how many there are, and how to call the rest off."""
+        if self._in_process():
+            return self._plan_in_process(position, drawn)
+        run, job = self._begin(position, drawn)
+        backend = self._backend
+
+        def call_off() -> None:
+            run.close()
+            backend.leave_epoch(job)
+
+        return backend.source(self, run, job, position.epoch), run.batches, call_off
+
+    def _plan_in_process(
+        self, position: Position, drawn: Drawn | None
+    ) -> tuple[BatchSource, int, Callable[[], None]]:
+        batches, consumed = _sutler.plan_batches(
+            len(self.dataset),
+            None if drawn is None or drawn.batches is not None else drawn.indices,
+            None if drawn is None else drawn.batches,
+            shuffle=self.shuffle,
+            seed=self.seed,
+            epoch=position.epoch,
+            consumed=position.consumed,
+            batch_size=self.batch_size or 1,
+            drop_last=self.drop_last,
+            rank=self.rank,
+            world_size=self.world_size,
+        )
+        source = InlineBatches(self, batches, consumed, position.epoch)
+        return source, len(batches), source.close
+
     def _begin(self, position: Position, drawn: Drawn | None) -> tuple[_sutler.Run, _sutler.Job]:
         """Starts the native side of an epoch at a position."""
         batch_size = self.batch_size or 1
         if drawn is not None and drawn.batches is not None:
             # The largest of the first epoch; a later batch that is larger gets memory of its own.
-            engine, job = self._start_engine(drawn.largest_batch)
+            engine, job = self._enter_epoch(drawn.largest_batch)
             run = engine.start_batches(job, drawn.batches, epoch=position.epoch, consumed=position.consumed)
         elif drawn is not None:
-            engine, job = self._start_engine(batch_size)
+            engine, job = self._enter_epoch(batch_size)
             run = engine.start_drawn(
                 job,
                 drawn.indices,
@@ -292,7 +313,7 @@ class Loader:
                 drop_last=self.drop_last,
             )
         else:
-            engine, job = self._start_engine(batch_size)
+            engine, job = self._enter_epoch(batch_size)
             run = engine.start(
                 job,
                 epoch=position.epoch,
@@ -389,8 +410,10 @@ class Loader:
             self._last_figures = self._figures()
             for iterator in list(self._iterators):
                 iterator.close()
-            if self._engine is not None:
+            if self._engine is not None and self._job is not None:
+                self._backend.hang_up(self._job)
                 self._engine.close()
+                self._backend.end()
             if self._pinned is not None:
                 self._pinned.close()
         self._iterators.clear()

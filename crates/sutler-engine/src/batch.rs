@@ -89,10 +89,8 @@ impl OpenBatch {
             }
         }
         let ids: Vec<SampleId> = kept.iter().map(|&row| self.samples[row]).collect();
-        let foreign = kept
-            .iter()
-            .filter_map(|&row| outcomes[row].foreign.take().map(|sample| (row, sample)))
-            .collect();
+        let foreign =
+            kept.iter().filter_map(|&row| outcomes[row].foreign.take().map(|sample| (row, sample))).collect();
         let owned =
             outcomes.iter_mut().filter(|o| o.failure.is_none()).filter_map(|o| o.own.take()).collect();
         let batch = Batch {

@@ -58,8 +58,10 @@ impl Mapping {
             )
         }
         .map_err(|errno| ArenaError { bytes, source: errno.into() })?;
-        let start = NonNull::new(start.cast::<u8>())
-            .ok_or_else(|| ArenaError { bytes, source: std::io::Error::other("the mapping is at address 0") })?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| ArenaError {
+            bytes,
+            source: std::io::Error::other("the mapping is at address 0"),
+        })?;
         Ok(Self { start, bytes: bytes.max(1) })
     }
 

@@ -86,19 +86,37 @@ impl Array {
         layout: Layout,
     ) -> Self {
         let (shape, strides) = image_layout(&[batch.len() as i64], height, width, layout);
-        Self { owner: Owner::Batch(Arc::clone(batch)), shape, strides, value_type: value_type(dtype), offset: 0 }
+        Self {
+            owner: Owner::Batch(Arc::clone(batch)),
+            shape,
+            strides,
+            value_type: value_type(dtype),
+            offset: 0,
+        }
     }
 
     /// One image with a buffer of its own.
     pub fn image(sample: sutler_engine::OwnSample, dtype: DType, layout: Layout) -> Self {
         let (shape, strides) = image_layout(&[], sample.shape[0], sample.shape[1], layout);
-        Self { owner: Owner::Bytes(Arc::new(sample.data)), shape, strides, value_type: value_type(dtype), offset: 0 }
+        Self {
+            owner: Owner::Bytes(Arc::new(sample.data)),
+            shape,
+            strides,
+            value_type: value_type(dtype),
+            offset: 0,
+        }
     }
 
     /// An array that worker processes wrote to a batch's memory; `None` where it would not fit there.
-    pub fn block(batch: &Arc<sutler_engine::Batch>, offset: usize, shape: Vec<i64>, name: &str) -> Option<Self> {
+    pub fn block(
+        batch: &Arc<sutler_engine::Batch>,
+        offset: usize,
+        shape: Vec<i64>,
+        name: &str,
+    ) -> Option<Self> {
         let value_type = ValueType::named(name)?;
-        let values = shape.iter().try_fold(1usize, |values, &side| values.checked_mul(usize::try_from(side).ok()?))?;
+        let values =
+            shape.iter().try_fold(1usize, |values, &side| values.checked_mul(usize::try_from(side).ok()?))?;
         let end = values.checked_mul(value_type.bytes())?.checked_add(offset)?;
         if end > batch.memory()?.len() || !offset.is_multiple_of(value_type.bytes()) {
             return None;
@@ -117,7 +135,13 @@ impl Array {
     /// A row of integers.
     pub fn integers(values: Vec<i64>) -> Self {
         let shape = vec![values.len() as i64];
-        Self { owner: Owner::Integers(Arc::new(values)), shape, strides: vec![1], value_type: ValueType::I64, offset: 0 }
+        Self {
+            owner: Owner::Integers(Arc::new(values)),
+            shape,
+            strides: vec![1],
+            value_type: ValueType::I64,
+            offset: 0,
+        }
     }
 }
 
@@ -179,7 +203,8 @@ impl Array {
         interface.set_item("version", 3)?;
         interface.set_item("shape", PyTuple::new(py, &self.shape)?)?;
         interface.set_item("strides", PyTuple::new(py, strides)?)?;
-        let typestr = self.value_type.typestr().ok_or_else(|| PyBufferError::new_err("NumPy has no such type"))?;
+        let typestr =
+            self.value_type.typestr().ok_or_else(|| PyBufferError::new_err("NumPy has no such type"))?;
         interface.set_item("typestr", typestr)?;
         interface.set_item("data", (self.data().as_ptr() as usize, false))?;
         Ok(interface)

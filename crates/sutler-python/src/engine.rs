@@ -204,13 +204,12 @@ pub struct Job {
 
 #[pymethods]
 impl Job {
-    /// A job whose samples are prepared by worker processes. `workers` are sockets, which the job takes over; `revive` is
-    /// called with a worker's number to start it anew and returns its socket, `post_mortem` to tell how it ended.
+    /// A job whose samples are prepared by worker processes. `revive` is called with a worker's number to start it anew and
+    /// returns its socket, `post_mortem` to tell how it ended.
     #[staticmethod]
-    #[pyo3(signature = (workers, *, samples, batch_size, batches_ahead, batches_held, revive, post_mortem, errors, errors_max=None, errors_rate=None))]
+    #[pyo3(signature = (*, samples, batch_size, batches_ahead, batches_held, revive, post_mortem, errors, errors_max=None, errors_rate=None))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
-        workers: Vec<i32>,
         samples: u32,
         batch_size: usize,
         batches_ahead: usize,
@@ -223,17 +222,26 @@ impl Job {
     ) -> PyResult<Self> {
         let policy = parse_policy(errors, errors_max, errors_rate)?;
         let processes = ProcessPreparation::new(ProcessOptions {
-            workers: workers.into_iter().map(take_socket).collect(),
             revive: Arc::new(PythonRevive { revive, post_mortem }),
             retry: policy != ErrorPolicy::Raise,
             slots: batches_ahead + batches_held,
-        })
-        .map_err(|error| PyOSError::new_err(error.to_string()))?;
+        });
         let options = JobOptions { batch_size, batches_ahead, batches_held, errors: policy };
         let inner = sutler_engine::Job::new(Arc::new(processes.clone()), options)
             .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
         let output = OutputSpec { dtype: DType::U8, size: None };
         Ok(Self { inner, samples, output, layout: Layout::Nchw, processes: Some(processes) })
+    }
+
+    /// Talks to these workers from now on; the job takes the sockets over.
+    fn use_workers(&self, sockets: Vec<i32>) -> PyResult<()> {
+        let sockets = sockets.into_iter().map(take_socket).collect();
+        match &self.processes {
+            Some(processes) => {
+                processes.use_workers(sockets).map_err(|error| PyOSError::new_err(error.to_string()))
+            }
+            None => Err(PyRuntimeError::new_err("this job has no worker processes")),
+        }
     }
 
     /// The layout of batches in shared memory, as a worker described it.
@@ -270,7 +278,13 @@ impl Job {
         let options = JobOptions { batch_size, batches_ahead, batches_held, errors: policy };
         let inner = sutler_engine::Job::new(Arc::new(preparation), options)
             .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
-        Ok(Self { inner, samples: dataset.samples(), output: pipeline.inner.output(), layout, processes: None })
+        Ok(Self {
+            inner,
+            samples: dataset.samples(),
+            output: pipeline.inner.output(),
+            layout,
+            processes: None,
+        })
     }
 
     /// Address and size of the batch memory, where samples have one size.

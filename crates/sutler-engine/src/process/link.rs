@@ -11,7 +11,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 
 use crate::memory::Mapping;
@@ -64,6 +65,8 @@ pub enum RowAnswer {
 /// One worker's socket and mailbox.
 pub struct Link {
     worker: usize,
+    /// The set of workers it belongs to.
+    generation: u64,
     socket: UnixStream,
     schema_sent: bool,
     /// The worker's file, and the view of it.
@@ -72,12 +75,16 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(worker: usize, socket: UnixStream) -> Self {
-        Self { worker, socket, schema_sent: false, mailbox: None, scratch: Vec::new() }
+    pub fn new(worker: usize, generation: u64, socket: UnixStream) -> Self {
+        Self { worker, generation, socket, schema_sent: false, mailbox: None, scratch: Vec::new() }
     }
 
     pub fn worker(&self) -> usize {
         self.worker
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Tells the worker about shared memory, once.
@@ -193,7 +200,8 @@ impl Link {
 
     fn open_mailbox(&mut self, bytes: usize, descriptor: Option<OwnedFd>) -> Result<(), LinkError> {
         let file = descriptor.or_else(|| self.mailbox.take().map(|(file, _)| file));
-        let file = file.ok_or_else(|| LinkError::Broken("it announced a mailbox without a file".to_owned()))?;
+        let file =
+            file.ok_or_else(|| LinkError::Broken("it announced a mailbox without a file".to_owned()))?;
         let there = rustix::fs::fstat(&file).map_err(|errno| failed(&errno.into()))?.st_size as usize;
         if bytes > there {
             return Err(LinkError::Broken(format!("its mailbox has {there} bytes, not {bytes}")));

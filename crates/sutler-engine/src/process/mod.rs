@@ -11,7 +11,7 @@
 mod link;
 
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use link::{Answer, Link, LinkError, RowAnswer};
@@ -42,9 +42,7 @@ pub trait Revive: Send + Sync {
 
 /// What a job with worker processes is made of.
 pub struct ProcessOptions {
-    /// The sockets to the workers, one each.
-    pub workers: Vec<UnixStream>,
-    /// Whoever started them.
+    /// Whoever starts workers.
     pub revive: Arc<dyn Revive>,
     /// Whether a sample whose worker died is tried once more by a new one.
     pub retry: bool,
@@ -59,14 +57,29 @@ struct Schema {
 }
 
 struct Shared {
-    /// Sockets of workers that no preparer holds.
-    idle: Mutex<Vec<Link>>,
-    /// A second handle to every socket, to hang up on workers that somebody waits for.
-    sockets: Mutex<Vec<Option<UnixStream>>>,
+    /// The workers there are. Locked to take one or bring one back, never while talking to one.
+    workers: Mutex<Workers>,
     schema: OnceLock<Schema>,
     revive: Arc<dyn Revive>,
     retry: bool,
     slots: usize,
+}
+
+/// One generation of worker processes.
+#[derive(Default)]
+struct Workers {
+    /// Counts up with every new set; whoever holds a link of an older one drops it.
+    generation: u64,
+    /// Links that no preparer holds.
+    idle: Vec<Link>,
+    /// A second handle to every socket, to hang up on workers that somebody waits for.
+    sockets: Vec<Option<UnixStream>>,
+}
+
+impl Shared {
+    fn workers(&self) -> MutexGuard<'_, Workers> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The samples of a dataset that worker processes prepare.
@@ -76,28 +89,36 @@ pub struct ProcessPreparation {
 }
 
 impl ProcessPreparation {
-    /// A preparation that talks to these workers.
-    ///
-    /// # Errors
-    /// When a socket cannot be duplicated.
-    pub fn new(options: ProcessOptions) -> std::io::Result<Self> {
-        let mut sockets = Vec::new();
-        let mut idle = Vec::new();
-        for (worker, socket) in options.workers.into_iter().enumerate() {
-            sockets.push(Some(socket.try_clone()?));
-            idle.push(Link::new(worker, socket));
-        }
-        idle.reverse(); // taken from the end: worker 0 first
-        Ok(Self {
+    /// A preparation that has no workers yet; see [`ProcessPreparation::use_workers`].
+    #[must_use]
+    pub fn new(options: ProcessOptions) -> Self {
+        Self {
             shared: Arc::new(Shared {
-                idle: Mutex::new(idle),
-                sockets: Mutex::new(sockets),
+                workers: Mutex::default(),
                 schema: OnceLock::new(),
                 revive: options.revive,
                 retry: options.retry,
                 slots: options.slots,
             }),
-        })
+        }
+    }
+
+    /// Talks to these workers from now on, one for each thread of the engine.
+    ///
+    /// # Errors
+    /// When a socket cannot be duplicated.
+    pub fn use_workers(&self, sockets: Vec<UnixStream>) -> std::io::Result<()> {
+        let mut workers = self.shared.workers();
+        workers.generation += 1;
+        workers.idle.clear();
+        workers.sockets.clear();
+        let generation = workers.generation;
+        for (number, socket) in sockets.into_iter().enumerate() {
+            workers.sockets.push(Some(socket.try_clone()?));
+            workers.idle.push(Link::new(number, generation, socket));
+        }
+        workers.idle.reverse(); // taken from the end: worker 0 first
+        Ok(())
     }
 
     /// The layout of batches that have shared memory, as a worker described it.
@@ -108,8 +129,7 @@ impl ProcessPreparation {
 
     /// Hangs up on all workers: whoever waits for one stops waiting, and the workers end.
     pub fn hang_up(&self) {
-        let mut sockets = self.shared.sockets.lock().unwrap_or_else(PoisonError::into_inner);
-        for socket in sockets.iter_mut().filter_map(Option::take) {
+        for socket in self.shared.workers().sockets.iter_mut().filter_map(Option::take) {
             // A worker that is gone already has hung up itself.
             let _ = socket.shutdown(std::net::Shutdown::Both);
         }
@@ -138,14 +158,13 @@ impl Preparation for ProcessPreparation {
     }
 
     fn preparer(&self) -> Box<dyn Preparer> {
-        let link = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Box::new(ProcessPreparer { shared: Arc::clone(&self.shared), link, mean: None })
+        Box::new(ProcessPreparer { shared: Arc::clone(&self.shared), link: None, mean: None })
     }
 }
 
 struct ProcessPreparer {
     shared: Arc<Shared>,
-    /// The worker this preparer talks to; `None` when there are fewer workers than threads, or it died.
+    /// The worker this preparer talks to; `None` before the first order, and when there are too few.
     link: Option<Link>,
     /// A moving average of the time a sample takes.
     mean: Option<Duration>,
@@ -154,7 +173,10 @@ struct ProcessPreparer {
 impl Drop for ProcessPreparer {
     fn drop(&mut self) {
         if let Some(link) = self.link.take() {
-            self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).push(link);
+            let mut workers = self.shared.workers();
+            if link.generation() == workers.generation {
+                workers.idle.push(link);
+            }
         }
     }
 }
@@ -180,52 +202,41 @@ impl Preparer for ProcessPreparer {
     }
 
     fn prepare_elsewhere(&mut self, order: &Order<'_>) -> Vec<Elsewhere> {
-        let mut answers = Vec::with_capacity(order.samples.len());
-        let mut retried = false;
-        while answers.len() < order.samples.len() {
-            let done = answers.len();
-            let rest = Order {
+        let count = order.samples.len();
+        let mut answers: Vec<Elsewhere> = Vec::with_capacity(count);
+        // A worker that dies takes its answers with it, so what it had finished is done again by the next one. The
+        // sample it died at gets a second try, and is left out after that.
+        let mut tried: Vec<usize> = Vec::new();
+        let mut given_up: Vec<Option<Failure>> = vec![None; count];
+        while answers.len() < count {
+            let start = answers.len();
+            if let Some(failure) = given_up[start].take() {
+                answers.push(Elsewhere { record: SampleRecord::start(), result: Err(failure) });
+                continue;
+            }
+            let end = (start..count).find(|&index| given_up[index].is_some()).unwrap_or(count);
+            let part = Order {
                 epoch: order.epoch,
-                samples: &order.samples[done..],
-                first_row: order.first_row + done,
+                samples: &order.samples[start..end],
+                first_row: order.first_row + start,
                 offset: order.offset,
             };
-            let started = Instant::now();
-            match self.ask(&rest) {
-                Ok(rows) => {
-                    let count = rows.len().max(1) as u32;
-                    let each = started.elapsed() / count;
-                    self.mean = Some(self.mean.map_or(each, |mean| (mean * 7 + each) / 8));
-                    answers.extend(rows.into_iter().zip(rest.samples).enumerate().map(|(index, (row, &sample))| {
-                        let mut record = SampleRecord::start();
-                        record.started = started + each * index as u32;
-                        record.decode = each;
-                        Elsewhere { record, result: row_result(sample, row) }
-                    }));
-                }
-                Err(error) => {
-                    let sample = rest.samples[error.finished.min(rest.samples.len() - 1)];
-                    let failure = self.worker_lost(sample, &error);
-                    // What the worker had finished of this order is done again: its answers are lost with it.
-                    if self.shared.retry && !retried && self.start_anew() {
-                        retried = true;
-                        continue;
+            match self.ask(&part) {
+                Ok(rows) => answers.extend(rows),
+                Err(lost) => {
+                    let culprit = (start + lost.finished).min(end - 1);
+                    let failure = self.worker_lost(order.samples[culprit], &lost);
+                    if !self.shared.retry || !self.start_anew() {
+                        let fatal = Failure { fatal: true, ..failure };
+                        answers.extend((start..count).map(|_| Elsewhere {
+                            record: SampleRecord::start(),
+                            result: Err(fatal.clone()),
+                        }));
+                    } else if tried.contains(&culprit) {
+                        given_up[culprit] = Some(failure);
+                    } else {
+                        tried.push(culprit);
                     }
-                    let fatal = !self.shared.retry;
-                    answers.push(Elsewhere {
-                        record: SampleRecord::start(),
-                        result: Err(Failure { fatal, ..failure }),
-                    });
-                    if self.shared.retry && self.start_anew() {
-                        retried = false;
-                        continue;
-                    }
-                    // Nobody is left to prepare the others.
-                    let lost = &order.samples[answers.len()..];
-                    answers.extend(lost.iter().map(|&sample| Elsewhere {
-                        record: SampleRecord::start(),
-                        result: Err(Failure { fatal, ..self.worker_lost(sample, &error) }),
-                    }));
                 }
             }
         }
@@ -241,9 +252,28 @@ struct Lost {
 }
 
 impl ProcessPreparer {
+    /// Has an order prepared by the worker and notes how long that took.
+    fn ask(&mut self, order: &Order<'_>) -> Result<Vec<Elsewhere>, Lost> {
+        let started = Instant::now();
+        let rows = self.converse(order)?;
+        let each = started.elapsed() / rows.len().max(1) as u32;
+        self.mean = Some(self.mean.map_or(each, |mean| (mean * 7 + each) / 8));
+        let answers = rows.into_iter().zip(order.samples).enumerate().map(|(index, (row, &sample))| {
+            let begun = started + each * index as u32;
+            let record = SampleRecord { started: begun, decode: each, ..SampleRecord::start() };
+            Elsewhere { record, result: row_result(sample, row) }
+        });
+        Ok(answers.collect())
+    }
+
     /// Sends an order and waits for the answers.
-    fn ask(&mut self, order: &Order<'_>) -> Result<Vec<RowAnswer>, Lost> {
+    fn converse(&mut self, order: &Order<'_>) -> Result<Vec<RowAnswer>, Lost> {
         let shared = Arc::clone(&self.shared);
+        let mut workers = shared.workers();
+        if self.link.as_ref().is_none_or(|link| link.generation() != workers.generation) {
+            self.link = workers.idle.pop();
+        }
+        drop(workers);
         let Some(link) = &mut self.link else {
             return Err(Lost { reason: LinkError::Closed, finished: 0 });
         };
@@ -285,22 +315,28 @@ impl ProcessPreparer {
             LinkError::Broken(text) => format!(" ({text})"),
         };
         let reason = format!(
-            "worker process {worker} {story} while it prepared this sample{detail}. Look for an out-of-memory kill or a crash \
-             in native code; num_workers=0 prepares it in this process"
+            "DataLoader worker {worker} {story} while it prepared this sample{detail}. Look for an out-of-memory kill or a \
+             crash in native code; num_workers=0 prepares it in this process"
         );
         Failure::new(sample, format!("index {}", sample.0), "worker-lost", reason)
     }
 
     /// Replaces a worker that died; false when that is not possible.
     fn start_anew(&mut self) -> bool {
-        let Some(worker) = self.link.as_ref().map(Link::worker) else { return false };
+        let Some((worker, generation)) = self.link.as_ref().map(|link| (link.worker(), link.generation()))
+        else {
+            return false;
+        };
         let Ok(socket) = self.shared.revive.revive(worker) else { return false };
         let Ok(second) = socket.try_clone() else { return false };
-        let mut sockets = self.shared.sockets.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = sockets.get_mut(worker) {
+        let mut workers = self.shared.workers();
+        if workers.generation != generation {
+            return false;
+        }
+        if let Some(slot) = workers.sockets.get_mut(worker) {
             *slot = Some(second);
         }
-        self.link = Some(Link::new(worker, socket));
+        self.link = Some(Link::new(worker, generation, socket));
         true
     }
 }
