@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import multiprocessing
 import os
@@ -95,5 +96,6 @@ def in_a_child(function: Callable[[], Any], seconds: float = 30.0) -> Any:
 
 def _report(connection: Connection, function: Callable[[], Any]) -> None:
     os.setsid()
+    faulthandler.disable()  # the test runner's; what dies here dies on purpose
     connection.send(function())
     connection.close()
