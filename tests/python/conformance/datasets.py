@@ -21,7 +21,7 @@ def flat(loader: Iterable[Any]) -> list[int]:
     return [int(value) for batch in loader for value in batch]
 
 
-class Numbers(Dataset[int]):
+class Numbers(Dataset[Any]):
     """Each sample is its own index."""
 
     def __init__(self, count: int) -> None:
@@ -30,7 +30,7 @@ class Numbers(Dataset[int]):
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index: int) -> Any:
         if not -self.count <= index < self.count:
             raise IndexError(f"no sample {index} among {self.count}")
         return index

@@ -48,8 +48,8 @@ DIFFERENCES = {
     ),
     "shuffle_order": Difference(
         torch="The order of `shuffle=True` comes from `generator`, or else from PyTorch's global generator.",
-        sutler="It comes from `seed` (or the generator's initial seed) and the number of the epoch, and from nothing else.",
-        reason="An epoch can be repeated, resumed and split over other numbers of ranks without replaying those before.",
+        sutler="It comes from `seed` (or the generator's initial seed) and the epoch's number, and from nothing else.",
+        reason="An epoch can be repeated, resumed and split over other ranks without replaying those before it.",
     ),
     "random_numbers_per_sample": Difference(
         torch="`random`, NumPy and PyTorch are seeded once per worker, so a sample's values depend on `num_workers`.",
@@ -68,7 +68,7 @@ DIFFERENCES = {
     ),
     "late_samples_without_order": Difference(
         torch="With `in_order=False` whole batches overtake each other; their members stay those of the sampler.",
-        sutler="A slow sample is late by itself: the rest of its batch goes out, filled up with samples that are ready.",
+        sutler="A slow sample is late by itself: the rest of its batch goes out, filled up with ready samples.",
         reason="One slow sample holds up one place in a batch instead of a batch.",
     ),
     "unpicklable_samples": Difference(

@@ -19,7 +19,7 @@ SERVANTS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 def children() -> set[int]:
     """The ids of this process's living children, without Python's own servants."""
-    found = set()
+    found: set[int] = set()
     for listing in Path("/proc/self/task").glob("*/children"):
         try:
             found.update(map(int, listing.read_text().split()))
@@ -59,7 +59,7 @@ def wait_until_gone(pids: Iterable[int], seconds: float = 8.0) -> set[int]:
 
 def members(group: int) -> set[int]:
     """The living processes of a process group."""
-    found = set()
+    found: set[int] = set()
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, number = status.read_text().rpartition(")")[2].split()[:3]

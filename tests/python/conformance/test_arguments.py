@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, def
 
 from .datasets import Numbers, flat
 
-POSITIONAL = {
+POSITIONAL: dict[str, Any] = {
     "dataset": inspect.Parameter.empty,
     "batch_size": 1,
     "shuffle": None,
@@ -29,14 +29,16 @@ POSITIONAL = {
     "multiprocessing_context": None,
     "generator": None,
 }
-BY_KEYWORD = {
+BY_KEYWORD: dict[str, Any] = {
     "prefetch_factor": None,
     "persistent_workers": False,
     "pin_memory_device": "",
     "in_order": True,
 }
 
-REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+SIZES: list[Any] = [0, -1, 1.5, True, "2"]
+Refusal = tuple[dict[str, Any], type[Exception], str]
+REFUSED: dict[str, Refusal] = {
     "negative workers": (
         {"num_workers": -1},
         ValueError,
@@ -95,7 +97,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         ValueError,
         f"batch_size should be a positive integer value, but got batch_size={size}",
     )
-    for size in (0, -1, 1.5, True, "2")
+    for size in SIZES
 }
 
 
@@ -142,7 +144,9 @@ def test_shuffling_nothing_is_refused(loader_class: Any) -> None:
 
 # PyTorch's half-made iterator complains once more when it is deleted.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_prefetch_factor_of_zero_cannot_work(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
+def test_a_prefetch_factor_of_zero_cannot_work(
+    load: Callable[..., Any], differs: Callable[[str], bool]
+) -> None:
     if differs("prefetch_factor_zero"):
         with pytest.raises(ValueError, match="prefetch_factor"):
             load(Numbers(4), num_workers=1, prefetch_factor=0)

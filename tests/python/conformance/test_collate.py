@@ -31,7 +31,18 @@ TENSOR_TYPES = [
     torch.complex64,
     torch.complex128,
 ]
-ARRAY_TYPES = ["bool", "uint8", "int16", "int32", "int64", "uint16", "float16", "float32", "float64", "complex64"]
+ARRAY_TYPES = [
+    "bool",
+    "uint8",
+    "int16",
+    "int32",
+    "int64",
+    "uint16",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+]
 
 
 class Tagged(dict[str, Any]):
@@ -186,11 +197,19 @@ def test_empty_containers(collate: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("samples", "error", "message"),
     [
-        ([None, None], TypeError, "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists"),
+        (
+            [None, None],
+            TypeError,
+            "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists",
+        ),
         ([Box(1), Box(2)], TypeError, "default_collate: batch must contain .*; found <class '.*Box'>"),
         ([{1, 2}, {1, 2}], TypeError, "default_collate: batch must contain .*; found <class 'set'>"),
         ([np.array(["a"]), np.array(["b"])], TypeError, "default_collate: batch must contain .*; found <U1"),
-        ([np.array([None]), np.array([None])], TypeError, "default_collate: batch must contain .*; found object"),
+        (
+            [np.array([None]), np.array([None])],
+            TypeError,
+            "default_collate: batch must contain .*; found object",
+        ),
         ([torch.zeros(2), torch.zeros(3)], RuntimeError, "stack expects each tensor to be equal size"),
         ([np.zeros((2, 2)), np.zeros((2, 3))], RuntimeError, "stack expects each tensor to be equal size"),
         ([[1, 2], [1]], RuntimeError, "each element in list of batch should be of equal size"),
@@ -227,10 +246,27 @@ def test_what_cannot_be_collated_raises(
 
 def test_samples_that_differ_from_the_first_batch(load: Callable[..., Any]) -> None:
     """Types and shapes may change from batch to batch, as long as those of a batch agree."""
-    samples = [torch.zeros(2), torch.zeros(2), torch.zeros(3), torch.zeros(3), 1, 2, "a", "b", {"x": 1}, {"x": 2}]
+    samples = [
+        torch.zeros(2),
+        torch.zeros(2),
+        torch.zeros(3),
+        torch.zeros(3),
+        1,
+        2,
+        "a",
+        "b",
+        {"x": 1},
+        {"x": 2},
+    ]
     for workers in (0, 1):
         batches = list(load(Listed(samples), batch_size=2, num_workers=workers))
-        assert [getattr(batch, "shape", type(batch)) for batch in batches] == [(2, 2), (2, 3), (2,), list, dict]
+        assert [getattr(batch, "shape", type(batch)) for batch in batches] == [
+            (2, 2),
+            (2, 3),
+            (2,),
+            list,
+            dict,
+        ]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -282,7 +318,13 @@ def test_without_batches_collate_fn_gets_each_sample(load: Callable[..., Any], w
 def test_without_batches_arrays_become_tensors_and_the_rest_stays(
     load: Callable[..., Any], workers: int
 ) -> None:
-    sample = {"array": np.arange(3), "scalar": np.float32(1), "number": 2, "text": "t", "pair": (np.zeros(1), 3)}
+    sample = {
+        "array": np.arange(3),
+        "scalar": np.float32(1),
+        "number": 2,
+        "text": "t",
+        "pair": (np.zeros(1), 3),
+    }
     (converted, *_) = load(Listed([sample] * 2), batch_size=None, num_workers=workers)
     assert converted["array"].tolist() == [0, 1, 2]
     assert isinstance(converted["array"], torch.Tensor)

@@ -42,7 +42,9 @@ def outcome(function: Callable[[], Any]) -> Outcome:
 
 
 @pytest.mark.parametrize("way", ["SIGKILL", "SIGSEGV", "SIGABRT", "SIGTERM", "exit1", "exit0", "sys.exit"])
-def test_a_worker_that_dies_is_an_error(load: Callable[..., Any], way: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_worker_that_dies_is_an_error(
+    load: Callable[..., Any], way: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     found = outcome(lambda: flat(load(Dying(8, 5, way), batch_size=2, num_workers=2)))
     assert found.error == "RuntimeError"
     assert "worker" in found.message
@@ -51,7 +53,9 @@ def test_a_worker_that_dies_is_an_error(load: Callable[..., Any], way: str, capf
 
 
 @pytest.mark.parametrize(("way", "words"), [("SIGKILL", "signal"), ("exit1", "exit")])
-def test_the_error_says_who_died_and_how(load: Callable[..., Any], way: str, words: str, tmp_path: Path) -> None:
+def test_the_error_says_who_died_and_how(
+    load: Callable[..., Any], way: str, words: str, tmp_path: Path
+) -> None:
     def note_pid(worker: int) -> None:
         (tmp_path / "pid").write_text(str(os.getpid()))
 

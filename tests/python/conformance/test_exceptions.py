@@ -44,7 +44,9 @@ ERRORS: list[tuple[Callable[[], Exception], type[Exception], type[Exception], st
 ]
 
 
-@pytest.mark.parametrize(("make", "plain", "carried", "message"), ERRORS, ids=lambda each: getattr(each, "__name__", ""))
+@pytest.mark.parametrize(
+    ("make", "plain", "carried", "message"), ERRORS, ids=lambda each: getattr(each, "__name__", "")
+)
 def test_an_exception_in_getitem_reaches_the_trainer(
     load: Callable[..., Any],
     make: Callable[[], Exception],
@@ -61,7 +63,9 @@ def test_an_exception_in_getitem_reaches_the_trainer(
         flat(load(Raising(6, 3, make), batch_size=2, num_workers=1))
     assert type(caught.value) is carried
     text = str(caught.value)
-    assert text.startswith(f"Caught {type(make()).__name__} in DataLoader worker process 0.\nOriginal Traceback")
+    assert text.startswith(
+        f"Caught {type(make()).__name__} in DataLoader worker process 0.\nOriginal Traceback"
+    )
     assert "in __getitem__\n    raise self.make_error()" in text
     assert message in text
 
@@ -115,8 +119,12 @@ def test_the_epoch_goes_on_after_an_exception(load: Callable[..., Any]) -> None:
         del iterator
 
 
-@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}], ids=str)
-def test_a_loader_can_be_used_again_after_an_exception(load: Callable[..., Any], options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}], ids=str
+)
+def test_a_loader_can_be_used_again_after_an_exception(
+    load: Callable[..., Any], options: dict[str, Any]
+) -> None:
     loader = load(Raising(4, 3, lambda: ValueError("bad")), batch_size=2, **options)
 
     def twice() -> None:

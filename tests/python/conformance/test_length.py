@@ -42,11 +42,16 @@ class LengthlessBatches:
 )
 @pytest.mark.parametrize("workers", [0, 2])
 def test_length_is_the_number_of_batches(
-    load: Callable[..., Any], samples: int, batch_size: int | None, drop_last: bool, batches: int, workers: int
+    load: Callable[..., Any],
+    samples: int,
+    batch_size: int | None,
+    drop_last: bool,
+    batches: int,
+    workers: int,
 ) -> None:
     loader = load(Numbers(samples), batch_size=batch_size, drop_last=drop_last, num_workers=workers)
     assert len(loader) == batches
-    if workers == 0 or samples == 10 and batch_size == 3:
+    if workers == 0 or (samples == 10 and batch_size == 3):
         assert sum(1 for _ in loader) == batches
 
 

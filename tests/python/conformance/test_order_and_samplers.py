@@ -70,18 +70,14 @@ def test_shuffling_keeps_every_sample_and_changes_each_epoch(load: Callable[...,
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_generator_decides_the_order(load: Callable[..., Any], workers: int) -> None:
     def epochs(seed: int) -> list[list[int]]:
-        loader = load(
-            Numbers(30), batch_size=8, shuffle=True, num_workers=workers, generator=generator(seed)
-        )
+        loader = load(Numbers(30), batch_size=8, shuffle=True, num_workers=workers, generator=generator(seed))
         return [flat(loader), flat(loader)]
 
     assert epochs(1) == epochs(1)
     assert epochs(1) != epochs(2)
 
 
-def test_what_shuffling_is_drawn_from(
-    load: Callable[..., Any], differs: Callable[[str], bool]
-) -> None:
+def test_what_shuffling_is_drawn_from(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
     def order(seed: int) -> list[int]:
         torch.manual_seed(seed)
         return flat(load(Numbers(30), batch_size=8, shuffle=True))
@@ -136,7 +132,9 @@ def test_a_sampler_without_end_is_drawn_as_it_is_needed(load: Callable[..., Any]
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_sampler_decides_the_batches(load: Callable[..., Any], workers: int) -> None:
     batches = [[5, 4], [0], [1, 2, 3]]
-    assert [batch.tolist() for batch in load(Numbers(6), batch_sampler=batches, num_workers=workers)] == batches
+    assert [
+        batch.tolist() for batch in load(Numbers(6), batch_sampler=batches, num_workers=workers)
+    ] == batches
     sampler = BatchSampler(SequentialSampler(range(7)), 3, drop_last=True)
     loader = load(Numbers(7), batch_sampler=sampler, num_workers=workers)
     assert [batch.tolist() for batch in loader] == [[0, 1, 2], [3, 4, 5]]

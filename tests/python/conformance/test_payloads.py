@@ -30,7 +30,9 @@ def workers(request: pytest.FixtureRequest) -> int:
 
 def test_samples_of_fifty_megabytes(load: Callable[..., Any], workers: int) -> None:
     seen = []
-    for batch in load(Computed(4, big), batch_size=1, num_workers=workers, prefetch_factor=2 if workers else None):
+    for batch in load(
+        Computed(4, big), batch_size=1, num_workers=workers, prefetch_factor=2 if workers else None
+    ):
         assert batch.shape == (1, 50, 1 << 20)
         assert int(batch[0, 0, 0]) == int(batch[0, -1, -1])
         seen.append(int(batch[0, 25, 1000]))
@@ -39,7 +41,9 @@ def test_samples_of_fifty_megabytes(load: Callable[..., Any], workers: int) -> N
 
 def test_samples_that_grow(load: Callable[..., Any], workers: int) -> None:
     sizes = [1, 10, 1000, 100_000, 10_000_000, 1, 5_000_000]
-    loader = load(Computed(7, lambda index: np.full(sizes[index], index, dtype=np.uint8)), num_workers=workers)
+    loader = load(
+        Computed(7, lambda index: np.full(sizes[index], index, dtype=np.uint8)), num_workers=workers
+    )
     for at, batch in enumerate(loader):
         assert batch.shape == (1, sizes[at])
         assert int(batch.sum() % 256) == at * sizes[at] % 256
@@ -51,7 +55,12 @@ def test_views_and_strides(load: Callable[..., Any], workers: int) -> None:
     for sample in samples:
         for batch in load(Listed([sample] * 4), batch_size=2, num_workers=workers):
             assert torch.equal(batch, torch.stack([sample, sample]))
-    arrays = [np.arange(24).reshape(4, 6).T, np.arange(24)[::3], np.asfortranarray(np.eye(3)), np.arange(6)[2:4]]
+    arrays = [
+        np.arange(24).reshape(4, 6).T,
+        np.arange(24)[::3],
+        np.asfortranarray(np.eye(3)),
+        np.arange(6)[2:4],
+    ]
     for array in arrays:
         for batch in load(Listed([array] * 4), batch_size=2, num_workers=workers):
             assert np.array_equal(batch.numpy(), np.stack([array, array]))
@@ -134,7 +143,9 @@ def test_a_sample_that_cannot_be_pickled(
     load: Callable[..., Any], differs: Callable[[str], bool], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """`timeout` only ends the wait of a loader that would wait for ever."""
-    loader = load(Computed(4, lambda index: lambda: index), batch_size=2, collate_fn=list, num_workers=1, timeout=3)
+    loader = load(
+        Computed(4, lambda index: lambda: index), batch_size=2, collate_fn=list, num_workers=1, timeout=3
+    )
     started = time.monotonic()
     if differs("unpicklable_samples"):
         with raises(Exception, match=r"(?i)pickle") as caught:

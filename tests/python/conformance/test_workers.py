@@ -54,7 +54,9 @@ def test_workers_know_who_they_are(load: Callable[..., Any]) -> None:
     assert set(gather(batches, "worker")) == {0, 1}
     assert set(gather(batches, "workers")) == {2}
     assert set(gather(batches, "own_copy")) == {1}
-    seeds = {(int(w), int(s)) for batch in batches for w, s in zip(batch["worker"], batch["seed"], strict=True)}
+    seeds = {
+        (int(w), int(s)) for batch in batches for w, s in zip(batch["worker"], batch["seed"], strict=True)
+    }
     assert len(seeds) == 2
     (first, second) = (seed for _, seed in sorted(seeds))
     assert second == first + 1
