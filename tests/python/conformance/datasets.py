@@ -68,7 +68,7 @@ class Raising(Numbers):
         self.at = at
         self.make_error = make_error
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index: int) -> Any:
         if index == self.at:
             raise self.make_error()
         return super().__getitem__(index)
@@ -81,7 +81,7 @@ class Sleeping(Numbers):
         super().__init__(count)
         self.seconds = seconds
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index: int) -> Any:
         time.sleep(self.seconds.get(index, 0.0))
         return super().__getitem__(index)
 
@@ -129,7 +129,7 @@ class Dying(Numbers):
         self.way = way
         self.seconds = seconds
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index: int) -> Any:
         if index == self.at:
             time.sleep(self.seconds)
             if self.way == "sys.exit":

@@ -37,8 +37,7 @@ BY_KEYWORD: dict[str, Any] = {
 }
 
 SIZES: list[Any] = [0, -1, 1.5, True, "2"]
-Refusal = tuple[dict[str, Any], type[Exception], str]
-REFUSED: dict[str, Refusal] = {
+REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "negative workers": (
         {"num_workers": -1},
         ValueError,
@@ -91,14 +90,13 @@ REFUSED: dict[str, Refusal] = {
         ValueError,
         "drop_last should be a boolean value, but got drop_last=1",
     ),
-} | {
-    f"batch_size {size!r}": (
+}
+for size in SIZES:
+    REFUSED[f"batch_size {size!r}"] = (
         {"batch_size": size},
         ValueError,
         f"batch_size should be a positive integer value, but got batch_size={size}",
     )
-    for size in SIZES
-}
 
 
 def test_arguments_have_the_same_names_order_and_defaults(

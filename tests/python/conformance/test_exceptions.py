@@ -45,7 +45,7 @@ ERRORS: list[tuple[Callable[[], Exception], type[Exception], type[Exception], st
 
 
 @pytest.mark.parametrize(
-    ("make", "plain", "carried", "message"), ERRORS, ids=lambda each: getattr(each, "__name__", "")
+    ("make", "plain", "carried", "message"), ERRORS, ids=[plain.__name__ for _, plain, _, _ in ERRORS]
 )
 def test_an_exception_in_getitem_reaches_the_trainer(
     load: Callable[..., Any],

@@ -147,15 +147,15 @@ def test_a_stream_that_breaks_off(load: Callable[..., Any], workers: int) -> Non
     [
         (
             {"shuffle": True},
-            "DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle=True",
+            "expected unspecified shuffle option, but got shuffle=True",
         ),
         (
             {"sampler": [0]},
-            "DataLoader with IterableDataset: expected unspecified sampler option, but got sampler=",
+            "expected unspecified sampler option, but got sampler=",
         ),
         (
             {"batch_sampler": [[0]]},
-            "DataLoader with IterableDataset: expected unspecified batch_sampler option, but got batch_sampler=",
+            "expected unspecified batch_sampler option, but got batch_sampler=",
         ),
     ],
     ids=["shuffle", "sampler", "batch_sampler"],
@@ -163,6 +163,6 @@ def test_a_stream_that_breaks_off(load: Callable[..., Any], workers: int) -> Non
 def test_a_stream_cannot_be_reordered(
     load: Callable[..., Any], options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"DataLoader with IterableDataset: {message}"):
         load(Stream(4), **options)
     assert flat(load(Stream(4), shuffle=False)) == [0, 1, 2, 3]
