@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -42,11 +43,13 @@ def check_arguments(
     num_workers: Any,
     drop_last: bool,
     timeout: float,
+    multiprocessing_context: Any,
     prefetch_factor: Any,
     persistent_workers: bool,
     in_order: Any,
     order: str,
     seed: Any,
+    output: str,
     device: Any,
     device_normalize: bool,
 ) -> None:
@@ -63,7 +66,7 @@ def check_arguments(
         raise ValueError(
             "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing."
         )
-    if timeout < 0:
+    if not timeout >= 0:  # nor a NaN
         raise ValueError("timeout option should be non-negative")
     if num_workers == 0 and prefetch_factor not in (None, 2):
         raise ValueError(
@@ -74,6 +77,7 @@ def check_arguments(
         raise ValueError("prefetch_factor option should be non-negative")
     if persistent_workers and num_workers == 0:
         raise ValueError("persistent_workers option needs num_workers > 0")
+    _check_context(multiprocessing_context, num_workers)
     if shuffle not in (None, False, True):
         raise ValueError(f"shuffle should be a bool or None, got {shuffle!r}")
     if sampler is not None and shuffle:
@@ -89,17 +93,41 @@ def check_arguments(
     if batch_size is not None and (
         not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0
     ):
-        raise ValueError(
-            f"batch_size should be a positive integer value, but got batch_size={batch_size}"
-        )
+        raise ValueError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
+    if not isinstance(drop_last, bool):
+        raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
     if not isinstance(in_order, bool):
         raise TypeError(f"in_order should be a bool, got {in_order!r}")
     if order not in ORDERS:
         raise ValueError(f"order should be one of {', '.join(map(repr, ORDERS))}, got {order!r}")
     if not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise ValueError(f"seed should be an integer from 0 to 2**64 - 1, got {seed!r}")
+    if device is not None and output != "torch":
+        raise ValueError(f"device={str(device)!r} needs output='torch', got output={output!r}")
     if device_normalize and device is None:
         raise ValueError("device_normalize=True needs a device, e.g. device='cuda'")
+
+
+def _check_context(context: Any, num_workers: int | None) -> None:
+    """PyTorch's checks of ``multiprocessing_context``, although native threads have no use for one."""
+    if context is None:
+        return
+    if num_workers == 0:
+        raise ValueError(
+            "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got "
+            f"num_workers={num_workers}"
+        )
+    methods = multiprocessing.get_all_start_methods()
+    if isinstance(context, str) and context not in methods:
+        raise ValueError(
+            f"multiprocessing_context option should specify a valid start method in {methods!r}, but got "
+            f"multiprocessing_context={context!r}"
+        )
+    if not isinstance(context, str | multiprocessing.context.BaseContext):
+        raise TypeError(
+            "multiprocessing_context option should be a valid context object or a string specifying the start "
+            f"method, but got multiprocessing_context={context}"
+        )
 
 
 def place_in_job(rank: int | None, world_size: int | None) -> tuple[int, int]:

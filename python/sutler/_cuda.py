@@ -10,8 +10,11 @@ import queue
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from sutler._output import import_torch
 
 #: Batches that may be on the device and not yet in the trainer's hands: one being copied, one ready.
 BATCHES_AHEAD = 2
@@ -21,8 +24,7 @@ class PinnedArena:
     """Registers a range of host memory with CUDA and takes it back when closed."""
 
     def __init__(self, address: int, size: int) -> None:
-        import torch
-
+        torch = import_torch()
         self._address = 0
         if not torch.cuda.is_available():
             warnings.warn(
@@ -50,101 +52,158 @@ class PinnedArena:
     def close(self) -> None:
         """Takes the memory back; copies still under way end first."""
         if self._address:
-            import torch
-
+            torch = import_torch()
             torch.cuda.synchronize()
             torch.cuda.cudart().cudaHostUnregister(self._address)
             self._address = 0
 
 
 def _move(value: Any, move: Callable[[Any], Any]) -> Any:
+    """The same structure with every tensor moved; what a collate function made may hold anything else as well."""
+    if hasattr(value, "to"):
+        return move(value)
+    if isinstance(value, Mapping):
+        return {key: _move(item, move) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_move(item, move) for item in value))
     if isinstance(value, list | tuple):
         return type(value)(_move(item, move) for item in value)
-    return move(value) if hasattr(value, "to") else value
+    return value
+
+
+class _Copier:
+    """Moves batches to a device, on a stream of its own where the device has streams."""
+
+    def __init__(self, device: Any, finish: Callable[[Any], Any] | None) -> None:
+        torch = self._torch = import_torch()
+        self.device = torch.device(device)
+        self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        self._finish = finish
+
+    def copy(self, batch: Any) -> tuple[Any, Any]:
+        """The batch on the device, and the event after which it is there."""
+        if self.stream is None:
+            return self._finished(_move(batch, lambda tensor: tensor.to(self.device))), None
+        with self._torch.cuda.stream(self.stream):
+            copied = self._finished(_move(batch, lambda tensor: tensor.to(self.device, non_blocking=True)))
+            event = self._torch.cuda.Event()
+            event.record(self.stream)
+        return copied, event
+
+    def _finished(self, batch: Any) -> Any:
+        return batch if self._finish is None else self._finish(batch)
+
+    def hand_over(self, copied: Any, event: Any) -> None:
+        """Makes the trainer's stream, but not its thread, wait for the copy."""
+        current = self._torch.cuda.current_stream(self.device)
+        current.wait_event(event)
+        _move(copied, lambda tensor: tensor.record_stream(current))
+
+    def synchronize(self) -> None:
+        """Waits until every copy is done."""
+        if self.stream is not None:
+            self.stream.synchronize()
+
+
+@dataclass
+class _Copied:
+    """What the copying thread hands over: a batch, the end, or what went wrong."""
+
+    batch: Any = None
+    host: Any = None
+    event: Any = None
+    consumed: int = 0
+    end: bool = False
+    error: BaseException | None = None
 
 
 class DevicePrefetcher:
     """Copies batches to a device on a stream of its own, ahead of the trainer.
 
-    A thread takes host batches from ``fetch``, starts their copy and puts them into a short queue; the trainer's stream
-    waits for the copy's event, not the trainer's thread. On a device without streams (``cpu``) it just moves.
+    A thread takes host batches from ``fetch``, starts their copy and puts them into a short queue; the trainer's
+    stream waits for the copy's event, not the trainer's thread. On a device without streams (``cpu``) it just moves.
+    The thread holds neither this object nor the epoch's iterator, so that dropping the iterator ends it.
     """
 
-    def __init__(self, fetch: Callable[[], Any], device: Any, finish: Callable[[Any], Any] | None) -> None:
-        import torch
-
-        self._torch = torch
-        self._fetch = fetch
-        self._device = torch.device(device)
-        self._finish = finish
-        self._stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
-        self._queue: queue.Queue[tuple[str, Any, Any, Any]] = queue.Queue(maxsize=BATCHES_AHEAD)
-        self._copying: deque[tuple[Any, Any]] = deque()
+    def __init__(
+        self,
+        fetch: Callable[[], tuple[Any, int] | None],
+        device: Any,
+        finish: Callable[[Any], Any] | None,
+    ) -> None:
+        self._copier = _Copier(device, finish)
+        self._queue: queue.Queue[_Copied] = queue.Queue(maxsize=BATCHES_AHEAD)
+        #: Host batches whose copies may still be reading them.
+        self._copying: deque[_Copied] = deque()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._copy_ahead, name="sutler-copy", daemon=True)
+        self._last: _Copied | None = None
+        self._thread = threading.Thread(
+            target=_copy_ahead,
+            args=(fetch, self._copier, self._queue, self._stopped),
+            name="sutler-copy",
+            daemon=True,
+        )
         self._thread.start()
 
-    def _copy_ahead(self) -> None:
-        try:
-            while not self._stopped.is_set():
-                self._put("batch", *self._copy(self._fetch()))
-        except StopIteration:
-            self._put("end", None, None, None)
-        except BaseException as error:  # handed to the trainer, who is the one to see it
-            self._put("error", error, None, None)
+    def next(self) -> tuple[Any, int] | None:
+        """The next batch on the device and how much of the epoch is consumed with it; ``None`` at the end."""
+        copied = self._last or self._take()
+        if copied.end or copied.error is not None:
+            self._last = copied  # and so it stays, however often it is asked for
+            if copied.error is not None:
+                raise copied.error
+            return None
+        if copied.event is not None:
+            self._copier.hand_over(copied.batch, copied.event)
+            # A host batch must not be reused before its copy has read it; in steady state that is long done.
+            self._copying.append(copied)
+            while self._copying and self._copying[0].event.query():
+                self._copying.popleft()
+        return copied.batch, copied.consumed
 
-    def _copy(self, item: Any) -> tuple[Any, Any, Any]:
-        batch, token = item
-        if self._stream is None:
-            return _move(batch, lambda tensor: tensor.to(self._device)), None, token
-        with self._torch.cuda.stream(self._stream):
-            copied = _move(batch, lambda tensor: tensor.to(self._device, non_blocking=True))
-            if self._finish is not None:
-                copied = self._finish(copied)
-            event = self._torch.cuda.Event()
-            event.record(self._stream)
-        return (copied, batch), event, token
-
-    def _put(self, kind: str, value: Any, event: Any, token: Any) -> None:
+    def _take(self) -> _Copied:
         while not self._stopped.is_set():
             try:
-                self._queue.put((kind, value, event, token), timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def next(self) -> tuple[Any, Any]:
-        """The next batch on the device, and the token that came with it."""
-        while True:
-            try:
-                kind, value, event, token = self._queue.get(timeout=0.1)
-                break
+                return self._queue.get(timeout=0.1)
             except queue.Empty:
-                if self._stopped.is_set():
-                    raise StopIteration from None
-        if kind == "end":
-            self._stopped.set()
-            raise StopIteration
-        if kind == "error":
-            self._stopped.set()
-            raise value
-        if event is None:
-            return (self._finish(value) if self._finish else value), token
-        copied, host = value
-        current = self._torch.cuda.current_stream(self._device)
-        current.wait_event(event)
-        _move(copied, lambda tensor: tensor.record_stream(current))
-        # A host batch must not be reused before its copy has read it; in steady state that is long done.
-        self._copying.append((event, host))
-        while self._copying and self._copying[0][0].query():
-            self._copying.popleft()
-        return copied, token
+                continue
+        return _Copied(error=RuntimeError("the loader was closed while it was being iterated over"))
 
     def close(self) -> None:
         """Ends the thread."""
         self._stopped.set()
         if self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
-        if self._stream is not None:
-            self._stream.synchronize()
+        self._copier.synchronize()
         self._copying.clear()
+
+
+def _copy_ahead(
+    fetch: Callable[[], tuple[Any, int] | None],
+    copier: _Copier,
+    copied: queue.Queue[_Copied],
+    stopped: threading.Event,
+) -> None:
+    """What the copying thread does all its life."""
+
+    def put(item: _Copied) -> None:
+        while not stopped.is_set():
+            try:
+                return copied.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+        return None
+
+    try:
+        while not stopped.is_set():
+            fetched = fetch()
+            if fetched is None:
+                put(_Copied(end=True))
+                return
+            host, consumed = fetched
+            batch, event = copier.copy(host)
+            put(_Copied(batch, host if event is not None else None, event, consumed))
+    except BaseException as error:  # handed to the trainer, who is the one to see it
+        put(_Copied(error=error))
+    finally:
+        copier.synchronize()  # before the last host batch goes back to the engine

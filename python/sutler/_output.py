@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +18,11 @@ Output = Literal["torch", "numpy", "dlpack"]
 def torch_is_installed() -> bool:
     """Whether ``import torch`` would work; asks without importing it, which takes seconds."""
     return importlib.util.find_spec("torch") is not None
+
+
+def import_torch() -> Any:
+    """PyTorch, imported when first needed; untyped, as much of its own interface is."""
+    return importlib.import_module("torch")
 
 
 def resolve_output(output: str | None) -> Output:
@@ -37,7 +43,6 @@ def converter(output: Output) -> Callable[[Array], Any]:
     if output == "numpy":
         return np.asarray
     if output == "torch":
-        import torch
-
-        return torch.from_dlpack
+        from_dlpack: Callable[[Array], Any] = import_torch().from_dlpack
+        return from_dlpack
     return lambda array: array

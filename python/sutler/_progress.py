@@ -19,7 +19,7 @@ def with_progress(iterator: EpochIterator, loader: Loader) -> Iterator[Any]:
             "progress=True needs tqdm. Install it with `pip install tqdm`, or pass progress=False."
         ) from None
     before = loader.stats()
-    with tqdm(total=len(iterator), unit="batch", desc=f"epoch {iterator._epoch}") as bar:
+    with tqdm(total=len(iterator), unit="batch", desc=f"epoch {iterator.epoch}") as bar:
         for batch in iterator:
             bar.update()
             now = loader.stats()

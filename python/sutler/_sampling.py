@@ -1,38 +1,72 @@
-"""The samplers a loader shows: what trainers look for to set the epoch."""
+"""Where an epoch's order comes from: the loader's own samplers, and what a user's sampler drew."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from sutler import _sutler
 
 
 class EpochSampler:
-    """The order of the loader's own epochs.
+    """The order of the loader's own epochs, and the count of them.
 
-    Trainers such as Lightning look for ``loader.sampler.set_epoch`` and call it before each epoch.
+    Trainers such as Lightning look for ``loader.sampler.set_epoch`` and call it before each epoch. The loader reads the
+    epoch from here; nothing here refers to the loader, so that dropping the loader ends its threads at once.
     """
 
     def __init__(
-        self, order: Callable[[], list[int]], length: Callable[[], int], set_epoch: Callable[[int], None]
+        self, samples: int, *, shuffle: bool, seed: int, drop_last: bool, rank: int, world_size: int
     ) -> None:
-        self._order = order
-        self._length = length
-        self._set_epoch = set_epoch
+        self._samples = samples
+        self._shuffle = shuffle
+        self._seed = seed
+        self._drop_last = drop_last
+        self._rank = rank
+        self._world_size = world_size
+        #: The epoch that the next ``iter(loader)`` runs.
+        self.epoch = 0
+        #: Whether the user chose that epoch, rather than it being the one after the last.
+        self.chosen = False
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch that the next ``iter(loader)`` runs."""
-        self._set_epoch(epoch)
+        if not 0 <= epoch < 2**32:
+            raise ValueError(f"epoch should be from 0 to 2**32 - 1, got {epoch}")
+        self.epoch = epoch
+        self.chosen = True
+
+    def go_on_to(self, epoch: int) -> None:
+        """The loader's own step to an epoch."""
+        self.epoch = epoch
+        self.chosen = False
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._order())
+        order = _sutler.epoch_order(
+            self._samples,
+            shuffle=self._shuffle,
+            seed=self._seed,
+            epoch=self.epoch,
+            drop_last=self._drop_last,
+            rank=self._rank,
+            world_size=self._world_size,
+        )
+        return iter(order)
 
     def __len__(self) -> int:
-        return self._length()
+        if self._drop_last:
+            return self._samples // self._world_size
+        return -(-self._samples // self._world_size)
 
 
 class EpochBatchSampler:
     """The same order cut into batches, as ``torch.utils.data.BatchSampler`` would."""
 
-    def __init__(self, sampler: EpochSampler, batch_size: int, drop_last: bool) -> None:
+    def __init__(self, sampler: Any, batch_size: int, drop_last: bool) -> None:
         self.sampler = sampler
         self.batch_size = batch_size
         self.drop_last = drop_last
@@ -51,3 +85,41 @@ class EpochBatchSampler:
         if self.drop_last:
             return len(self.sampler) // self.batch_size
         return -(-len(self.sampler) // self.batch_size)
+
+
+class Drawn:
+    """What a user's sampler or batch sampler drew for one epoch.
+
+    Kept by the epoch's iterator, since a sampler that is asked twice may answer differently.
+    """
+
+    def __init__(self, batches: list[list[int]] | None, indices: list[int]) -> None:
+        #: The batches of a batch sampler.
+        self.batches = batches
+        #: The indices of a sampler, or those of all batches.
+        self.indices = indices
+
+    @classmethod
+    def from_sampler(cls, sampler: Iterable[Any]) -> Drawn:
+        """Asks a sampler for an epoch of indices."""
+        return cls(None, [int(index) for index in sampler])
+
+    @classmethod
+    def from_batch_sampler(cls, batch_sampler: Iterable[Iterable[Any]]) -> Drawn:
+        """Asks a batch sampler for an epoch of batches."""
+        batches = [[int(index) for index in batch] for batch in batch_sampler]
+        return cls(batches, list(chain.from_iterable(batches)))
+
+    @property
+    def largest_batch(self) -> int:
+        """The size of the largest batch of a batch sampler."""
+        return max(map(len, self.batches or []), default=1)
+
+    @property
+    def unique_fraction(self) -> float:
+        """The share of the indices that are not repeats."""
+        return len(set(self.indices)) / len(self.indices) if self.indices else 1.0
+
+    def digest(self) -> str:
+        """A short name for what was drawn, by which a checkpoint knows it again."""
+        return hashlib.blake2b(np.asarray(self.indices, dtype="<i8").tobytes(), digest_size=8).hexdigest()

@@ -30,6 +30,7 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
         "seed": loader.seed,
         "order": loader.order,
         "sampling": _describe_order(loader),
+        "drawn": position.drawn,
         "samples": len(loader.dataset),
         "fingerprint": loader.dataset.fingerprint,
     }
@@ -37,7 +38,10 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
 
 def check_state(loader: Loader, state: dict[str, Any]) -> Position:
     """The position in a state, if the state belongs to this loader."""
-    missing = [key for key in make_state(loader, Position(0, 0)) if key not in state]
+    expected = make_state(loader, Position(0, 0))
+    if not isinstance(state, dict):
+        raise ValueError(f"this is not a state of a sutler.Loader but a {type(state).__name__}")
+    missing = [key for key in expected if key not in state]
     if missing:
         raise ValueError(f"this is not a state of a sutler.Loader: it has no {', '.join(missing)}")
     if state["version"] != STATE_VERSION:
@@ -46,18 +50,30 @@ def check_state(loader: Loader, state: dict[str, Any]) -> Position:
         )
     if state["fingerprint"] != loader.dataset.fingerprint:
         raise ValueError(
-            f"the state was saved for fingerprint {state['fingerprint'][:8]} ({state['samples']:,} samples); this "
-            f"dataset is {loader.dataset.fingerprint[:8]} ({len(loader.dataset):,} samples). "
+            f"the state was saved for fingerprint {str(state['fingerprint'])[:8]} ({state['samples']} samples); this "
+            f"dataset is {loader.dataset.fingerprint[:8]} ({len(loader.dataset)} samples). "
             "Files were added, removed or renamed in between; resume needs the same listing."
         )
-    sampling = _describe_order(loader)
-    if state["sampling"] != sampling:
+    if state["sampling"] != expected["sampling"]:
         raise ValueError(
-            f"the state was saved in {state['sampling']} order, this loader runs in {sampling} order; "
+            f"the state was saved in {state['sampling']} order, this loader runs in {expected['sampling']} order; "
             "pass the same shuffle, sampler and batch_sampler as before"
         )
     if state["seed"] != loader.seed:
         raise ValueError(
             f"the state was saved with seed={state['seed']}, this loader has seed={loader.seed}; pass the saved seed"
         )
-    return Position(int(state["epoch"]), int(state["consumed"]))
+    for key, bound in (("epoch", 2**32), ("consumed", 2**63)):
+        if not isinstance(state[key], int) or not 0 <= state[key] < bound:
+            raise ValueError(f"the state is damaged: its {key} is {state[key]!r}")
+    return Position(state["epoch"], state["consumed"], state["drawn"])
+
+
+def check_drawn(position: Position, drawn: str) -> None:
+    """Refuses to go on in the middle of an order that is not the one the position belongs to."""
+    if position.consumed and position.drawn not in (None, drawn):
+        raise ValueError(
+            f"the sampler drew another order (digest {drawn}) than the one the state was saved in (digest "
+            f"{position.drawn}), so the rest of that epoch is unknown. Seed the sampler by epoch and call set_epoch "
+            "before resuming, or use shuffle=True, which resumes exactly."
+        )

@@ -47,18 +47,43 @@ class NativeDataset:
 
     def _set_up(
         self,
-        native: _sutler.Dataset,
         transform: Any,
         target_transform: Callable[[int], Any] | None,
         dct_scaling: bool,
+        progress: bool | None,
     ) -> None:
-        self._native = native
+        self._native = self._list(_listing_progress(progress))
         self.transform = transform
         self.target_transform = target_transform
         self.dct_scaling = dct_scaling
-        self.lowered = lower(transform)
+        self._lower()
         self.lowered.announce(stacklevel=3)
+
+    def _lower(self) -> None:
+        self.lowered = lower(self.transform)
         self._pipeline = self.pipeline(len(self.lowered.ops))
+
+    def _list(self, progress: Callable[[int], None] | None) -> _sutler.Dataset:
+        """Lists the samples."""
+        raise NotImplementedError(f"{type(self).__name__} is not made directly")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to another process: how to list the samples again, and how to know them."""
+        ours = {"_native", "_pipeline", "lowered"}
+        return {key: value for key, value in vars(self).items() if key not in ours} | {
+            "_expected": self.fingerprint
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        expected = state.pop("_expected")
+        vars(self).update(state)
+        self._native = self._list(None)
+        if self.fingerprint != expected:
+            raise ValueError(
+                f"the dataset was sent with fingerprint {expected[:8]} and is {self.fingerprint[:8]} here "
+                f"({len(self)} samples); both processes need the same files under the same names"
+            )
+        self._lower()
 
     def pipeline(self, operations: int) -> _sutler.Pipeline:
         """The checked native pipeline of the first ``operations`` operations."""
@@ -184,16 +209,17 @@ class ImageFolder(NativeDataset):
         self.root = os.fspath(root)
         if isinstance(extensions, str):
             extensions = (extensions,)
-        native = _sutler.Dataset.image_folder(
-            self.root,
-            extensions=None if extensions is None else list(extensions),
-            allow_empty=allow_empty,
-            io=io,
-            pixels_max=pixels_max,
-            bytes_max=bytes_max,
-            progress=_listing_progress(progress),
-        )
-        self._set_up(native, transform, target_transform, dct_scaling)
+        self._listing: dict[str, Any] = {
+            "extensions": None if extensions is None else list(extensions),
+            "allow_empty": allow_empty,
+            "io": io,
+            "pixels_max": pixels_max,
+            "bytes_max": bytes_max,
+        }
+        self._set_up(transform, target_transform, dct_scaling, progress)
+
+    def _list(self, progress: Callable[[int], None] | None) -> _sutler.Dataset:
+        return _sutler.Dataset.image_folder(self.root, **self._listing, progress=progress)
 
     @property
     def imgs(self) -> list[tuple[str, int]]:
@@ -205,7 +231,7 @@ class ImageFolder(NativeDataset):
 
 
 class Manifest(NativeDataset):
-    """Images named by a CSV or JSON-lines file with a ``path`` and a ``label`` for each.
+    r"""Images named by a CSV or JSON-lines file with a ``path`` and a ``label`` for each.
 
     Paths are relative to ``root``, by default the manifest's own folder. Labels may be integers, which are used as
     they are, or names, which are sorted into classes. The same file may be listed many times.
@@ -230,7 +256,7 @@ class Manifest(NativeDataset):
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> sutler.testing.make_photos(folder, count=2, classes=1)
         >>> rows = [f"{p.relative_to(folder)},cat" for p in sorted(folder.rglob("*.jpg"))]
-        >>> _ = (folder / "list.csv").write_text("path,label\\n" + "\\n".join(rows))
+        >>> _ = (folder / "list.csv").write_text("path,label\n" + "\n".join(rows))
         >>> sutler.Manifest(folder / "list.csv").classes
         ['cat']
     """
@@ -249,15 +275,16 @@ class Manifest(NativeDataset):
         progress: bool | None = None,
     ) -> None:
         self.manifest = os.fspath(path)
-        native = _sutler.Dataset.manifest(
-            self.manifest,
-            root=None if root is None else os.fspath(root),
-            io=io,
-            pixels_max=pixels_max,
-            bytes_max=bytes_max,
-            progress=_listing_progress(progress),
-        )
-        self._set_up(native, transform, target_transform, dct_scaling)
+        self._listing: dict[str, Any] = {
+            "root": None if root is None else os.fspath(root),
+            "io": io,
+            "pixels_max": pixels_max,
+            "bytes_max": bytes_max,
+        }
+        self._set_up(transform, target_transform, dct_scaling, progress)
+
+    def _list(self, progress: Callable[[int], None] | None) -> _sutler.Dataset:
+        return _sutler.Dataset.manifest(self.manifest, **self._listing, progress=progress)
 
     def _describe(self) -> list[str]:
         return [f"Manifest: {self.manifest}"]

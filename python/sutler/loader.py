@@ -14,8 +14,8 @@ from sutler._arguments import ErrorPolicy, check_arguments, error_policy, place_
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
 from sutler._epoch import EpochIterator, Position
 from sutler._output import Output, resolve_output
-from sutler._sampling import EpochBatchSampler, EpochSampler
-from sutler._state import check_state, make_state
+from sutler._sampling import Drawn, EpochBatchSampler, EpochSampler
+from sutler._state import check_drawn, check_state, make_state
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
 
@@ -26,9 +26,9 @@ BATCHES_HELD = 2
 class Loader:
     """Serves a dataset in batches, each sample of an epoch exactly once.
 
-    The arguments up to ``in_order`` are PyTorch's ``DataLoader``'s, with its names, order, meanings and errors, and each
-    is an attribute. For a native dataset (:class:`sutler.ImageFolder`, :class:`sutler.Manifest`) the work is done by
-    threads outside of Python, so there is nothing to start up, nothing to pickle, and no copy between processes.
+    The arguments up to ``in_order`` are PyTorch's ``DataLoader``'s, with its names, order, meanings and errors, and
+    each is an attribute. For a native dataset (:class:`sutler.ImageFolder`, :class:`sutler.Manifest`) the work is done
+    by threads outside of Python, so there is nothing to start up, nothing to pickle, and no copy between processes.
 
     Args:
         dataset: A native dataset.
@@ -80,7 +80,7 @@ class Loader:
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[list[int]] | None = None,
         num_workers: int | None = None,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
+        collate_fn: Callable[[Any], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
@@ -104,6 +104,7 @@ class Loader:
         device_normalize: bool = False,
         progress: bool = False,
     ) -> None:
+        self.output = resolve_output(output)
         check_arguments(
             dataset=dataset,
             batch_size=batch_size,
@@ -113,11 +114,13 @@ class Loader:
             num_workers=num_workers,
             drop_last=drop_last,
             timeout=timeout,
+            multiprocessing_context=multiprocessing_context,
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
             in_order=in_order,
             order=order,
             seed=seed,
+            output=self.output,
             device=device,
             device_normalize=device_normalize,
         )
@@ -141,7 +144,6 @@ class Loader:
         self.rank, self.world_size = place_in_job(rank, world_size)
         self.errors = errors
         self.return_ids = return_ids
-        self.output = resolve_output(output)
         self.channels_last = channels_last
         self.device = device
         self.device_normalize = device_normalize
@@ -150,8 +152,15 @@ class Loader:
         self._policy: ErrorPolicy = error_policy(errors)
         self._given_sampler = sampler
         self._given_batch_sampler = batch_sampler
-        own_sampler = EpochSampler(self._epoch_order, self._share, self.set_epoch)
-        self.sampler: Any = own_sampler if sampler is None else sampler
+        self._clock = EpochSampler(
+            len(dataset),
+            shuffle=self.shuffle,
+            seed=self.seed,
+            drop_last=drop_last,
+            rank=self.rank,
+            world_size=self.world_size,
+        )
+        self.sampler: Any = self._clock if sampler is None else sampler
         if batch_sampler is not None:
             self.batch_sampler: Any = batch_sampler
         else:
@@ -160,14 +169,15 @@ class Loader:
             )
 
         self._split_pipeline()
-        self._next_epoch = 0
         self._position: Position | None = None
         self._resume: Position | None = None
         self._engine: _sutler.Engine | None = None
         self._job: _sutler.Job | None = None
+        self._unique_fraction = 1.0
         self._pinned: PinnedArena | None = None
         self._owner = os.getpid()
         self._closed = False
+        self._last_figures: tuple[dict[str, Any], list[Failure]] = ({}, [])
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
 
     # --- what runs where -------------------------------------------------------------------------------------------
@@ -177,20 +187,19 @@ class Loader:
         operations = self.dataset.lowered.ops
         native = len(operations)
         self._device_operations: list[dict[str, Any]] = []
-        if self.device is not None and self.device_normalize:
+        last_on_host = self.dataset.lowered.tail or self.collate_fn is not None
+        if self.device is not None and self.device_normalize and not last_on_host:
             while native and operations[native - 1]["op"] in ("to_dtype", "normalize"):
                 native -= 1
             self._device_operations = operations[native:]
         self._pipeline = self.dataset.pipeline(native)
 
-    @property
-    def _batches_ahead(self) -> int:
+    def _batches_ahead(self, batch_size: int) -> int:
         """How many batches to prepare ahead: `prefetch_factor`, or more where batches are smaller than the team."""
-        per_batch = max(1, self.batch_size or 1)
-        wanted = -(-self.prefetch_factor * max(1, self.num_workers) // per_batch)
+        wanted = -(-self.prefetch_factor * max(1, self.num_workers) // batch_size)
         return max(1, self.prefetch_factor, wanted)
 
-    def _start_engine(self) -> tuple[_sutler.Engine, _sutler.Job]:
+    def _start_engine(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
         """Threads and memory, made when first needed and again after a fork."""
         if self._closed:
             raise RuntimeError("this loader is closed; make a new one to iterate again")
@@ -198,6 +207,7 @@ class Loader:
             # A forked child has none of the threads, and their locks may be held for ever: start afresh.
             self._owner = os.getpid()
             self._engine = self._job = self._pinned = None
+            self._last_figures = ({}, [])
             self._iterators = weakref.WeakSet()
         if self._engine is None or self._job is None:
             self._engine = _sutler.Engine(self.num_workers)
@@ -207,8 +217,8 @@ class Loader:
                 self._pipeline,
                 seed=self.seed,
                 channels_last=self.channels_last,
-                batch_size=self._batch_size_max(),
-                batches_ahead=self._batches_ahead,
+                batch_size=batch_size,
+                batches_ahead=self._batches_ahead(batch_size),
                 batches_held=held,
                 errors=self._policy.name,
                 errors_max=self._policy.max,
@@ -218,32 +228,39 @@ class Loader:
                 self._pinned = PinnedArena(*self._job.arena)
         return self._engine, self._job
 
-    def _batch_size_max(self) -> int:
-        if self._given_batch_sampler is not None:
-            # Batches of a batch sampler are only known when drawn; memory is taken per batch as they come.
-            return int(getattr(self._given_batch_sampler, "batch_size", 0) or 0) or self._largest_batch
-        return self.batch_size or 1
-
     # --- epochs ----------------------------------------------------------------------------------------------------
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch that the next ``iter(loader)`` runs; without it epochs count up from 0."""
-        if epoch < 0:
-            raise ValueError(f"epoch should be at least 0, got {epoch}")
-        if self._resume is not None and self._resume.epoch != epoch:
-            self._resume = None
-        self._next_epoch = epoch
+        self._clock.set_epoch(epoch)
         for given in (self._given_sampler, self._given_batch_sampler):
-            inner = getattr(given, "sampler", given)
-            if hasattr(inner, "set_epoch"):
+            inner = given if hasattr(given, "set_epoch") else getattr(given, "sampler", None)
+            if inner is not None and hasattr(inner, "set_epoch"):
                 inner.set_epoch(epoch)
 
+    def _standing(self) -> Position:
+        """Where the next batch comes from, as far as a checkpoint is concerned."""
+        epoch = self._clock.epoch
+        if self._resume is not None and self._resume.epoch == epoch:
+            return self._resume
+        position = self._position
+        if position is None or position.complete or (self._clock.chosen and position.epoch != epoch):
+            return Position(epoch, 0)
+        return position
+
     def __iter__(self) -> Iterator[Any]:
-        position = self._resume or Position(self._next_epoch, 0)
+        resume, epoch = self._resume, self._clock.epoch
+        position = resume if resume is not None and resume.epoch == epoch else Position(epoch, 0)
+        drawn = self._draw()
+        if drawn is not None:
+            digest = drawn.digest()
+            check_drawn(position, digest)
+            position.drawn = digest
+            self._unique_fraction = drawn.unique_fraction
+        iterator = EpochIterator(self, position, drawn)
         self._resume = None
         self._position = position
-        self._next_epoch = position.epoch + 1
-        iterator = EpochIterator(self, position)
+        self._clock.go_on_to(epoch + 1)
         self._iterators.add(iterator)
         if self.progress:
             from sutler._progress import with_progress
@@ -251,61 +268,50 @@ class Loader:
             return with_progress(iterator, self)
         return iterator
 
-    def _begin(self, position: Position) -> tuple[_sutler.Run, _sutler.Job]:
-        """Starts the native side of an epoch at a position."""
+    def _draw(self) -> Drawn | None:
+        """What the user's sampler has for the next epoch, if there is such a sampler."""
         if self._given_batch_sampler is not None:
-            batches = [list(batch) for batch in self._given_batch_sampler]
-            self._largest_batch = max((len(batch) for batch in batches), default=1)
-            engine, job = self._start_engine()
-            run = engine.start_batches(job, batches, epoch=position.epoch, consumed=position.consumed)
-        elif self._given_sampler is not None:
-            indices = [int(index) for index in self._given_sampler]
-            engine, job = self._start_engine()
+            return Drawn.from_batch_sampler(self._given_batch_sampler)
+        return None if self._given_sampler is None else Drawn.from_sampler(self._given_sampler)
+
+    def _begin(self, position: Position, drawn: Drawn | None) -> tuple[_sutler.Run, _sutler.Job]:
+        """Starts the native side of an epoch at a position."""
+        batch_size = self.batch_size or 1
+        if drawn is not None and drawn.batches is not None:
+            # The largest of the first epoch; a later batch that is larger gets memory of its own.
+            engine, job = self._start_engine(drawn.largest_batch)
+            run = engine.start_batches(job, drawn.batches, epoch=position.epoch, consumed=position.consumed)
+        elif drawn is not None:
+            engine, job = self._start_engine(batch_size)
             run = engine.start_drawn(
                 job,
-                indices,
+                drawn.indices,
                 epoch=position.epoch,
                 consumed=position.consumed,
-                batch_size=self.batch_size or 1,
+                batch_size=batch_size,
                 drop_last=self.drop_last,
             )
         else:
-            engine, job = self._start_engine()
+            engine, job = self._start_engine(batch_size)
             run = engine.start(
                 job,
                 epoch=position.epoch,
                 consumed=position.consumed,
                 shuffle=self.shuffle,
                 seed=self.seed,
-                batch_size=self.batch_size or 1,
+                batch_size=batch_size,
                 drop_last=self.drop_last,
                 rank=self.rank,
                 world_size=self.world_size,
             )
         return run, job
 
-    _largest_batch = 1
-
-    def _share(self) -> int:
-        """How many samples this rank gets in an epoch."""
-        samples = len(self.dataset)
-        return samples // self.world_size if self.drop_last else -(-samples // self.world_size)
-
-    def _epoch_order(self) -> list[int]:
-        return _sutler.epoch_order(
-            len(self.dataset),
-            shuffle=self.shuffle,
-            seed=self.seed,
-            epoch=self._next_epoch,
-            drop_last=self.drop_last,
-            rank=self.rank,
-            world_size=self.world_size,
-        )
-
     def __len__(self) -> int:
         if self._given_batch_sampler is not None:
-            return len(cast(Sized, self._given_batch_sampler))  # TypeError where it has no length, as documented
-        samples = self._share() if self._given_sampler is None else len(cast(Sized, self._given_sampler))
+            return len(
+                cast(Sized, self._given_batch_sampler)
+            )  # TypeError where it has no length, as documented
+        samples = len(cast(Sized, self.sampler))
         batch_size = self.batch_size or 1
         return samples // batch_size if self.drop_last else -(-samples // batch_size)
 
@@ -317,7 +323,7 @@ class Loader:
         Valid between any two batches, and on any rank: all ranks consume in step, so one rank's state can be loaded by
         all of them, and by any other number of them.
         """
-        return make_state(self, self._resume or self._position or Position(self._next_epoch, 0))
+        return make_state(self, self._standing())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state: the next ``iter(loader)`` delivers the exact rest of that epoch.
@@ -328,16 +334,20 @@ class Loader:
             ValueError: The state belongs to another dataset or another order; the message shows both sides.
         """
         self._resume = check_state(self, state)
-        self._next_epoch = self._resume.epoch
+        self._clock.go_on_to(self._resume.epoch)
         self._position = None
 
     # --- figures ---------------------------------------------------------------------------------------------------
 
     def failures(self) -> list[Failure]:
-        """The samples that could not be served in the current or latest epoch: ``id``, ``path``, ``kind``, ``reason``."""
-        if self._job is None:
-            return []
-        return [Failure(*fields) for fields in self._job.failures()]
+        """The samples that could not be served in the latest epoch: ``id``, ``path``, ``kind``, ``reason``."""
+        return self._figures()[1]
+
+    def _figures(self) -> tuple[dict[str, Any], list[Failure]]:
+        """The job's own figures and failures: its last ones once the loader is closed, none yet in a forked child."""
+        if self._job is None or self._owner != os.getpid():
+            return self._last_figures
+        return json.loads(self._job.metrics()), [Failure(*fields) for fields in self._job.failures()]
 
     def stats(self) -> dict[str, Any]:
         """What happened so far, in numbers; see the reference for each key.
@@ -345,7 +355,7 @@ class Loader:
         ``stalls`` splits the time inside epochs into waiting for bytes (fetch), for decoding and transforms (prep), for
         finished batches to arrive (transport), and the trainer's own work.
         """
-        metrics = json.loads(self._job.metrics()) if self._job is not None else {}
+        metrics, _ = self._figures()
         samples = metrics.get("samples", 0)
         fetched = metrics.get("fetched", 0)
         arena = self._job.arena if self._job is not None else None
@@ -362,7 +372,7 @@ class Loader:
             "storage_requests": metrics.get("storage_reads", 0),
             "storage_bytes": metrics.get("storage_bytes", 0),
             "reads_per_sample": fetched / samples if samples else 0.0,
-            "unique_fraction": 1.0 if self._position is None else self._position.unique_fraction,
+            "unique_fraction": self._unique_fraction,
             "stages": dict(metrics.get("stages", [])),
             "workers": self.num_workers,
             "memory_bytes": arena[1] if arena else 0,
@@ -376,6 +386,7 @@ class Loader:
             return
         self._closed = True
         if self._owner == os.getpid():
+            self._last_figures = self._figures()
             for iterator in list(self._iterators):
                 iterator.close()
             if self._engine is not None:
@@ -383,7 +394,7 @@ class Loader:
             if self._pinned is not None:
                 self._pinned.close()
         self._iterators.clear()
-        self._engine = self._pinned = None
+        self._engine = self._job = self._pinned = None
 
     def __enter__(self) -> Loader:
         return self

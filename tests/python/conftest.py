@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sutler
+import sutler.testing
+from sutler import transforms as T  # noqa: N812 - as users write it
 
 OP_SOURCE = Path(__file__).parents[2] / "crates" / "sutler-media" / "src" / "image" / "op.rs"
 
@@ -92,5 +98,49 @@ def run_ops() -> Callable[[list[dict[str, Any]], Any], Any]:
             name = "".join(part.capitalize() for part in arguments.pop("op").split("_"))
             image = getattr(transforms, name)(**arguments)(image)
         return image
+
+    return run
+
+
+#: Not a multiple of any batch size or number of ranks in the tests, so that every last batch is incomplete.
+PHOTOS = 41
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of small photos in four classes, for all tests to read and none to change."""
+    folder = tmp_path_factory.mktemp("photos")
+    sutler.testing.make_photos(folder, PHOTOS, 4, longer_side=64)
+    return folder
+
+
+@pytest.fixture
+def own_photos(tmp_path: Path) -> Path:
+    """A folder of small photos that a test may spoil."""
+    folder = tmp_path / "photos"
+    sutler.testing.make_photos(folder, 12, 3, longer_side=48)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def augmented(photos: Path) -> sutler.ImageFolder:
+    """The photos through random operations: whoever draws other numbers gets other bytes."""
+    return sutler.ImageFolder(photos, T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip()]))
+
+
+@pytest.fixture(scope="session")
+def run_script(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs Python code in a process of its own and fails if it does not end in time."""
+
+    def run(
+        code: str, *arguments: object, timeout: float = 30, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        script = tmp_path_factory.mktemp("script") / "script.py"
+        script.write_text(textwrap.dedent(code))
+        command = [sys.executable, str(script), *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        if check:
+            assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
 
     return run

@@ -371,11 +371,11 @@ def test_a_call_on_something_else_says_what_transforms_are_for() -> None:
         T.RandomHorizontalFlip()("picture.jpg")
 
 
-def test_importing_transforms_imports_no_other_library() -> None:
+def test_importing_transforms_imports_neither_pytorch_nor_pillow() -> None:
     code = (
         "import sys; from sutler import transforms as T; "
         "T.lower(T.Compose([T.Resize(256), T.RandomCrop(224), T.Normalize([0.5], [0.5])])).ops_json; "
-        "print([name for name in ('torch', 'torchvision', 'numpy', 'PIL') if name in sys.modules])"
+        "print([name for name in ('torch', 'torchvision', 'PIL') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

@@ -1,8 +1,8 @@
 //! Photo-like JPEGs for demonstrations and tests, where there are no photographs at hand.
 //!
 //! What makes a photograph slow to decode is its texture. The pictures here are sums of smooth noise at octaves from the
-//! size of the picture down to a few pixels, with amplitudes that fall as in natural images, so that the
-//! size per pixel comes out near ImageNet's (about 0.6 bytes) and so does the time to decode.
+//! size of the picture down to a few pixels, fainter as they get finer, with grain where they are bright, so that the
+//! size per pixel (about 0.5 bytes) and the time to decode come out near those of ImageNet.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -121,12 +121,16 @@ impl PhotoSet {
 
 /// Interleaved RGB of fractal noise: brightness with fine texture, colour without.
 fn paint(rng: &mut SampleRng, width: usize, height: usize) -> Vec<u8> {
-    let brightness = fractal(rng, width, height, 4.0);
+    let brightness = fractal(rng, width, height, 1.5);
     let [blue, red] = [0, 1].map(|_| fractal(rng, width, height, 24.0));
     let base = rng.uniform(90.0, 160.0) as f32;
+    let coarseness = rng.uniform(60.0, 260.0) as f32;
     let mut pixels = Vec::with_capacity(width * height * 3);
     for ((&y, &b), &r) in brightness.iter().zip(&blue).zip(&red) {
-        let (y, b, r) = (base + 150.0 * y, 70.0 * b, 70.0 * r);
+        // Texture gathers where the picture is bright, and leaves other places smooth, as foliage and sky do.
+        let texture =
+            coarseness * (0.4 + y).clamp(0.05, 0.8) * (rng.next_u32() as f32 / u32::MAX as f32 - 0.5);
+        let (y, b, r) = (base + 150.0 * y + texture, 70.0 * b, 70.0 * r);
         for value in [y + 1.402 * r, y - 0.344 * b - 0.714 * r, y + 1.772 * b] {
             pixels.push(value.clamp(0.0, 255.0) as u8);
         }
@@ -137,7 +141,7 @@ fn paint(rng: &mut SampleRng, width: usize, height: usize) -> Vec<u8> {
 /// A sum of noise fields whose cells halve from the size of the picture down to `finest` pixels, each finer one fainter.
 fn fractal(rng: &mut SampleRng, width: usize, height: usize, finest: f32) -> Vec<f32> {
     /// How much fainter each octave is; natural images fall with about 1/f, which is one half.
-    const FADE: f32 = 0.62;
+    const FADE: f32 = 0.7;
     let mut sum = vec![0.0f32; width * height];
     let mut cell = width.max(height) as f32;
     let mut amplitude = 0.5;

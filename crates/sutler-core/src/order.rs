@@ -42,6 +42,12 @@ pub enum OrderError {
     /// A batch must have room for a sample.
     #[error("batch_size should be a positive integer value, but got batch_size=0")]
     EmptyBatch,
+    /// A batch sampler drew a batch without samples.
+    #[error("batch {index} of the batch sampler is empty; every batch needs at least one sample")]
+    EmptyDrawnBatch {
+        /// Its number in the epoch, from 0.
+        index: usize,
+    },
     /// A sampler named a sample that is not there.
     #[error("the sampler drew index {index}, but the dataset has {samples} samples")]
     NoSuchSample {
@@ -133,11 +139,14 @@ impl EpochPlan {
     /// The rest of an epoch that a user's batch sampler drew, from `cursor` on.
     ///
     /// # Errors
-    /// When an index is outside the dataset.
+    /// When an index is outside the dataset or a batch has none.
     pub fn drawn_batches(batches: &[Vec<u64>], samples: u32, cursor: JobCursor) -> Result<Self, OrderError> {
         let mut drawn = Vec::new();
         let mut ends = Vec::new();
-        for batch in batches {
+        for (index, batch) in batches.iter().enumerate() {
+            if batch.is_empty() {
+                return Err(OrderError::EmptyDrawnBatch { index });
+            }
             drawn.extend(check_indices(batch, samples)?);
             ends.push(drawn.len() as u64);
         }
@@ -354,5 +363,7 @@ mod tests {
             refused.unwrap_err().to_string(),
             "the sampler drew index 3, but the dataset has 3 samples"
         );
+        let refused = EpochPlan::drawn_batches(&[vec![0, 1], vec![]], 3, JobCursor::start_of(0));
+        assert_eq!(refused.unwrap_err(), OrderError::EmptyDrawnBatch { index: 1 });
     }
 }

@@ -48,6 +48,7 @@ impl OpenBatch {
     ///
     /// # Safety
     /// As [`BatchMemory::part`]: a row must be given to one worker only, once.
+    #[allow(clippy::mut_from_ref)] // the caller promises what the borrow checker cannot see
     pub unsafe fn row(&self, index: usize) -> Option<&mut [u8]> {
         match (self.row, &self.memory) {
             // SAFETY: rows do not overlap, and the caller promises that this one has no other holder.

@@ -1,15 +1,15 @@
 //! The worker threads and what they share.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sutler_core::EpochPlan;
+use sutler_core::{EpochPlan, SampleId};
 
 use crate::batch::Outcome;
 use crate::run::{RunState, Ticket, Waited};
-use crate::{Failure, Job, OwnSample, Preparer, RowSpec, Run, RunError, SampleRecord, Target};
+use crate::{Failure, Job, OwnSample, Preparer, Run, RunError, SampleRecord, Target};
 
 /// How many cores this process may use: its affinity mask and its cgroup's quota, whichever is smaller.
 #[must_use]
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     ready: Condvar,
     threads: usize,
     /// The tools of consumers that prepare for themselves because there are no worker threads.
-    inline: Mutex<CachedPreparer>,
+    inline: Mutex<Toolbox>,
     /// The process the threads live in. A forked child has a copy of the memory but none of the threads, and a lock
     /// that one of them held stays locked there for ever; so a child must not lock anything.
     owner: u32,
@@ -55,6 +55,10 @@ impl State {
         // The run may have been called off meanwhile; then nobody wants to know.
         let run = self.runs.iter_mut().find(|run| run.id == finished.run);
         run.is_some_and(|run| run.finish_row(finished.batch, finished.at))
+    }
+
+    fn any_broken(&self) -> bool {
+        self.runs.iter().any(RunState::is_broken)
     }
 
     fn take_ticket(&mut self) -> Option<Ticket> {
@@ -98,11 +102,14 @@ impl Shared {
             state.runs.iter().position(|run| run.id == id).map(|index| state.runs.swap_remove(index));
         drop(state);
         drop(removed); // may free batch memory: not under the lock
+        self.ready.notify_all(); // whoever waits for this run's next batch waits in vain
     }
 
-    /// Waits for the front batch of a run. With no worker threads the caller does the work itself.
+    /// Waits for the front batch of a run. With no worker threads the caller does the work itself, at least one sample
+    /// of it however short the time, and goes on with the batch when it asks again.
     pub fn wait_for_batch(&self, id: u64, timeout: Duration) -> Result<Waited, RunError> {
         let deadline = Instant::now().checked_add(timeout);
+        let mut worked = false;
         let mut state = self.lock();
         loop {
             if state.closed {
@@ -116,30 +123,31 @@ impl Shared {
                 self.work.notify_all();
                 return answer;
             }
-            if self.threads == 0 {
-                let ticket = run.take_ticket();
-                drop(state);
-                let mut preparer = self.inline.lock().unwrap_or_else(PoisonError::into_inner);
-                let finished = ticket.map(|ticket| preparer.work(ticket));
-                drop(preparer);
-                state = self.lock();
-                if let Some(finished) = finished {
-                    state.finish(finished);
-                }
-                continue;
-            }
             let left =
                 deadline.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
+            if left.is_zero() && (worked || self.threads > 0) {
                 return Ok(Waited::TimedOut);
             }
-            state = self.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            if self.threads > 0 {
+                state = self.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            let ticket = run.take_ticket();
+            drop(state);
+            let mut tools = self.inline.lock().unwrap_or_else(PoisonError::into_inner);
+            let finished = ticket.map(|ticket| tools.work(ticket));
+            drop(tools);
+            worked = true;
+            state = self.lock();
+            if let Some(finished) = finished {
+                state.finish(finished);
+            }
         }
     }
 
     /// What a worker thread does all its life.
     fn serve(&self) {
-        let mut preparer = CachedPreparer::default();
+        let mut tools = Toolbox::default();
         let mut finished: Option<Finished> = None;
         loop {
             let mut state = self.lock();
@@ -155,58 +163,60 @@ impl Shared {
                 if let Some(ticket) = state.take_ticket() {
                     break ticket;
                 }
+                if state.any_broken() {
+                    self.ready.notify_all();
+                }
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             };
             drop(state);
-            finished = Some(preparer.work(ticket));
+            finished = Some(tools.work(ticket));
         }
     }
 }
 
-/// A worker's tools, kept from sample to sample while the job stays the same.
+/// A worker's tools: one set for each job it has worked for, so that jobs which take turns do not cost each other theirs.
 #[derive(Default)]
-struct CachedPreparer {
-    current: Option<(Arc<Job>, Box<dyn Preparer>)>,
+struct Toolbox {
+    sets: Vec<(Weak<Job>, Box<dyn Preparer>)>,
 }
 
-impl CachedPreparer {
+impl Toolbox {
+    fn of(&mut self, job: &Arc<Job>) -> &mut dyn Preparer {
+        let index = self.position(job).unwrap_or_else(|| {
+            self.sets.retain(|(owner, _)| owner.strong_count() > 0);
+            self.sets.push((Arc::downgrade(job), job.preparation.preparer()));
+            self.sets.len() - 1
+        });
+        &mut *self.sets[index].1
+    }
+
+    /// A weak reference keeps its address taken, so no other job can be mistaken for a dead one.
+    fn position(&self, job: &Arc<Job>) -> Option<usize> {
+        self.sets.iter().position(|(owner, _)| std::ptr::eq(owner.as_ptr(), Arc::as_ptr(job)))
+    }
+
     /// Prepares one sample and lets go of its batch.
     fn work(&mut self, ticket: Ticket) -> Finished {
         let Ticket { run, job, epoch, batch, row, sample } = ticket;
-        if self.current.as_ref().is_none_or(|(current, _)| !Arc::ptr_eq(current, &job)) {
-            let preparer = job.preparation.preparer();
-            self.current = Some((Arc::clone(&job), preparer));
-        }
         let mut record = SampleRecord::start();
-        let mut own = matches!(job.preparation.row(), RowSpec::Varies).then(OwnSample::default);
-        let result = match &mut self.current {
-            None => unreachable!("set just above"),
-            Some((_, preparer)) => catch_unwind(AssertUnwindSafe(|| {
-                // SAFETY: this ticket was the only one for this row: the ledger refuses to lease a position twice.
-                let block_row = unsafe { batch.row(row) };
-                let target = match (block_row, &mut own) {
-                    (Some(bytes), _) => Target::Row(bytes),
-                    (None, Some(own)) => Target::Own(own),
-                    (None, None) => unreachable!("a job's batches have a block or own samples"),
-                };
-                preparer.prepare(sample, epoch, target, &mut record)
-            })),
-        };
+        let mut own = None;
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: this ticket was the only one for this row: the ledger refuses to lease a position twice.
+            let target = match unsafe { batch.row(row) } {
+                Some(bytes) => Target::Row(bytes),
+                None => Target::Own(own.insert(OwnSample::default())),
+            };
+            self.of(&job).prepare(sample, epoch, target, &mut record)
+        }));
         let failure = match result {
             Ok(Ok(())) => None,
             Ok(Err(failure)) => Some(failure),
             Err(panic) => {
-                // Whatever the preparer was in the middle of, a new one starts clean.
-                self.current = None;
-                Some(Failure {
-                    sample,
-                    path: job.preparation.describe(sample),
-                    kind: "internal",
-                    reason: format!(
-                        "preparing it failed inside Sutler: {}; please report this",
-                        panic_text(&*panic)
-                    ),
-                })
+                // Whatever these tools were in the middle of, new ones start clean.
+                if let Some(index) = self.position(&job) {
+                    self.sets.swap_remove(index);
+                }
+                Some(broken_tools(&job, sample, &*panic))
             }
         };
         let index = batch.index;
@@ -214,6 +224,16 @@ impl CachedPreparer {
         batch.finish(row, Outcome { record, finished: at, failure, own });
         drop(batch);
         Finished { run, batch: index, at }
+    }
+}
+
+/// The failure of a sample whose preparation panicked.
+fn broken_tools(job: &Job, sample: SampleId, panic: &(dyn std::any::Any + Send)) -> Failure {
+    Failure {
+        sample,
+        path: job.preparation.describe(sample),
+        kind: "internal",
+        reason: format!("preparing it failed inside Sutler: {}; please report this", panic_text(panic)),
     }
 }
 

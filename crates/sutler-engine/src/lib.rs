@@ -23,4 +23,4 @@ pub use image::ImagePreparation;
 pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Metrics, Snapshot, StageSummary, Stalls};
 pub use preparation::{Preparation, Preparer, RowSpec, SampleRecord, Target};
-pub use run::{Job, JobOptions, Next, Run};
+pub use run::{Canceller, Job, JobOptions, Next, Run};

@@ -107,15 +107,17 @@ impl Arena {
         (self.mapping.start.as_ptr() as usize, self.mapping.bytes)
     }
 
-    /// Memory for one batch: a free slot, or a mapping of its own when there is none.
+    /// Memory for a batch of `bytes`: a free slot, or a mapping of its own when there is none or the batch is too large
+    /// for one (a batch sampler may grow its batches).
     ///
     /// # Errors
-    /// When no slot is free and the system gives no memory.
-    pub(crate) fn take(self: &Arc<Self>) -> Result<BatchMemory, ArenaError> {
-        let slot = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    /// When no slot will do and the system gives no memory.
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<BatchMemory, ArenaError> {
+        let fits = bytes <= self.slot_bytes;
+        let slot = fits.then(|| self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()).flatten();
         let place = match slot {
             Some(slot) => Place::Slot(slot),
-            None => Place::Spilled(Mapping::new(self.slot_bytes)?),
+            None => Place::Spilled(Mapping::new(bytes.max(self.slot_bytes))?),
         };
         Ok(BatchMemory { arena: Arc::clone(self), place })
     }
@@ -136,7 +138,10 @@ impl BatchMemory {
     /// How many bytes there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.arena.slot_bytes
+        match &self.place {
+            Place::Slot(_) => self.arena.slot_bytes,
+            Place::Spilled(mapping) => mapping.bytes,
+        }
     }
 
     /// Whether there are none; never, as a slot is at least a page.
@@ -211,22 +216,32 @@ mod tests {
     #[test]
     fn slots_come_back_and_hoarding_spills() {
         let arena = Arena::new(10_000, 2).unwrap();
-        let first = arena.take().unwrap();
-        let second = arena.take().unwrap();
+        let first = arena.take(1000).unwrap();
+        let second = arena.take(1000).unwrap();
         assert!(first.in_arena() && second.in_arena());
         assert_ne!(first.as_ptr(), second.as_ptr());
-        let spilled = arena.take().unwrap();
+        let spilled = arena.take(1000).unwrap();
         assert!(!spilled.in_arena());
         let address = first.as_ptr();
         drop(first);
-        assert_eq!(arena.take().unwrap().as_ptr(), address);
+        assert_eq!(arena.take(1000).unwrap().as_ptr(), address);
         drop(spilled);
+    }
+
+    #[test]
+    fn a_batch_larger_than_a_slot_gets_what_it_needs() {
+        let arena = Arena::new(4096, 2).unwrap();
+        let mut large = arena.take(1_000_000).unwrap();
+        assert!(!large.in_arena());
+        assert!(large.len() >= 1_000_000);
+        large.bytes_mut()[999_999] = 1;
+        assert!(arena.take(4096).unwrap().in_arena());
     }
 
     #[test]
     fn memory_outlives_the_arena_handle() {
         let arena = Arena::new(4096, 1).unwrap();
-        let mut memory = arena.take().unwrap();
+        let mut memory = arena.take(1000).unwrap();
         drop(arena);
         memory.bytes_mut().fill(7);
         assert!(memory.bytes().iter().all(|&byte| byte == 7));

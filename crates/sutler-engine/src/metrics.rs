@@ -121,12 +121,10 @@ impl Metrics {
             totals.snapshot.storage_bytes += record.storage_bytes;
             totals.snapshot.fetched += u64::from(record.storage_reads > 0);
             totals.snapshot.warnings += u64::from(record.warned);
-            match outcome.failure {
-                None => totals.snapshot.samples += 1,
-                Some(_) => totals.snapshot.failed += 1,
-            }
         }
-        totals.snapshot.batches += 1;
+        let delivered = outcomes.iter().filter(|outcome| outcome.failure.is_none()).count() as u64;
+        totals.snapshot.samples += delivered;
+        totals.snapshot.batches += u64::from(delivered > 0);
         let (fetch, prep, transport) = split_wait(delivery, outcomes);
         let stalls = &mut totals.snapshot.stalls;
         stalls.fetch += fetch;
@@ -139,6 +137,11 @@ impl Metrics {
         // Between two epochs nobody waits and nobody trains on what we delivered, so `seconds` adds up what was seen.
         let begun = delivery.previous.unwrap_or(delivery.requested);
         totals.snapshot.seconds += seconds_between(begun, delivery.answered);
+    }
+
+    /// Samples have failed, whether or not their batch is delivered.
+    pub(crate) fn record_failures(&self, count: u64) {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner).snapshot.failed += count;
     }
 
     /// The consumer has come back from its last batch and found the epoch finished.

@@ -1,7 +1,7 @@
 //! One epoch of a job: the plan on one side, the consumer on the other, a bounded row of batches between them.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sutler_core::{EpochPlan, JobCursor, Ledger, SampleId};
@@ -30,8 +30,14 @@ pub struct Job {
     pub(crate) options: JobOptions,
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) metrics: Metrics,
-    /// The failures of the latest epoch.
-    failures: Mutex<Vec<Failure>>,
+    failures: Mutex<EpochFailures>,
+}
+
+/// The failures of the epoch that was begun last; of an earlier one that is still running they are nobody's business.
+#[derive(Default)]
+struct EpochFailures {
+    run: u64,
+    list: Vec<Failure>,
 }
 
 impl Job {
@@ -41,6 +47,8 @@ impl Job {
     /// When the memory cannot be had.
     pub fn new(preparation: Arc<dyn Preparation>, options: JobOptions) -> Result<Arc<Self>, ArenaError> {
         let row = preparation.row();
+        // With no batch ahead none would ever be begun.
+        let options = JobOptions { batches_ahead: options.batches_ahead.max(1), ..options };
         let arena = match row {
             RowSpec::Fixed { .. } => {
                 let bytes = block_bytes(row, options.batch_size).ok_or_else(|| ArenaError {
@@ -56,7 +64,7 @@ impl Job {
             options,
             arena,
             metrics: Metrics::default(),
-            failures: Mutex::new(Vec::new()),
+            failures: Mutex::default(),
         }))
     }
 
@@ -72,10 +80,14 @@ impl Job {
         self.arena.as_ref()
     }
 
+    fn epoch_failures(&self) -> MutexGuard<'_, EpochFailures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The samples that failed in the latest epoch.
     #[must_use]
     pub fn failures(&self) -> Vec<Failure> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.epoch_failures().list.clone()
     }
 }
 
@@ -160,19 +172,25 @@ impl RunState {
         if self.next_batch == self.plan.batches() || self.in_flight.len() >= self.job.options.batches_ahead {
             return None;
         }
-        let memory = match self.job.arena.as_ref().map(Arena::take) {
-            None => None,
-            Some(Ok(memory)) => Some(memory),
-            // Out of memory while the consumer hoards batches: the run ends with the reason, in its turn.
-            Some(Err(error)) => {
-                self.broken = Some(RunError::Memory(error.to_string()));
-                return None;
-            }
-        };
         let samples = self.plan.batch(self.next_batch).samples;
         let rows = samples.len();
+        let row = self.job.preparation.row();
+        let memory = match &self.job.arena {
+            None => None,
+            Some(arena) => match arena.take(block_bytes(row, rows).unwrap_or(usize::MAX)) {
+                Ok(memory) => Some(memory),
+                Err(error) => {
+                    // The consumer may let go of some when it takes the batches there are. If there are none, the
+                    // run ends with the reason.
+                    if self.in_flight.is_empty() {
+                        self.broken = Some(RunError::Memory(error.to_string()));
+                    }
+                    return None;
+                }
+            },
+        };
         self.in_flight.push_back(InFlight {
-            batch: Arc::new(OpenBatch::new(self.next_batch, samples, self.job.preparation.row(), memory)),
+            batch: Arc::new(OpenBatch::new(self.next_batch, samples, row, memory)),
             first_position: self.next_position,
             next_row: 0,
             open_rows: rows,
@@ -192,6 +210,11 @@ impl RunState {
             entry.ready_at = Some(now);
         }
         entry.open_rows == 0
+    }
+
+    /// Whether the run has ended in an error that no batch is ahead of.
+    pub fn is_broken(&self) -> bool {
+        self.broken.is_some()
     }
 
     fn front_is_ready(&self) -> bool {
@@ -232,8 +255,8 @@ pub struct Run {
 impl Run {
     pub(crate) fn new(shared: Arc<Shared>, job: Arc<Job>, plan: EpochPlan, epoch: u32) -> Self {
         let plan = Arc::new(plan);
-        job.failures.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let id = shared.add_run(|id| RunState::new(id, Arc::clone(&job), Arc::clone(&plan), epoch));
+        *job.epoch_failures() = EpochFailures { run: id, list: Vec::new() };
         Self {
             shared,
             id,
@@ -252,6 +275,12 @@ impl Run {
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.plan.batches()
+    }
+
+    /// The way to call this run off from another thread.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        Canceller { shared: Arc::clone(&self.shared), run: self.id }
     }
 
     /// Where a checkpoint taken now would go on.
@@ -311,7 +340,12 @@ impl Run {
         let Some(last) = failures.last().cloned() else { return Ok(()) };
         self.failed += failures.len() as u64;
         let first = failures[0].clone();
-        self.job.failures.lock().unwrap_or_else(PoisonError::into_inner).extend(failures);
+        self.job.metrics.record_failures(failures.len() as u64);
+        let mut noted = self.job.epoch_failures();
+        if noted.run == self.id {
+            noted.list.extend(failures);
+        }
+        drop(noted);
         match self.job.options.errors.allowed(self.plan.samples()) {
             Some(allowed) if self.failed > allowed => {
                 let error = match self.job.options.errors {
@@ -329,6 +363,19 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         self.shared.remove_run(self.id);
+    }
+}
+
+/// Calls a run off from outside, also while its consumer waits for a batch: it then gets [`RunError::Closed`].
+pub struct Canceller {
+    shared: Arc<Shared>,
+    run: u64,
+}
+
+impl Canceller {
+    /// Calls the run off. What was delivered stays valid.
+    pub fn cancel(&self) {
+        self.shared.remove_run(self.run);
     }
 }
 

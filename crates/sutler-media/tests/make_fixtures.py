@@ -468,7 +468,7 @@ def hostile_others() -> None:
     broken = bytearray(files["png"])
     broken[broken.index(b"IDAT") + 20] ^= 0x55
     (HOSTILE / "wrong_checksum.png").write_bytes(bytes(broken))
-    loop = bytearray(tiff("<", {**{256: [4], 257: [4], 278: [4]}, 258: [8], 262: [1], 277: [1]}, [b"x" * 16]))
+    loop = bytearray(tiff("<", {256: [4], 257: [4], 278: [4], 258: [8], 262: [1], 277: [1]}, [b"x" * 16]))
     loop[-4:] = loop[4:8]  # the next directory is this one
     (HOSTILE / "directory_loop.tif").write_bytes(bytes(loop))
     (HOSTILE / "text.jpg").write_bytes(b"<html><body>404 Not Found</body></html>")

@@ -1,5 +1,6 @@
 //! Listings of samples, and single samples.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -173,9 +174,9 @@ impl Dataset {
         self.fingerprint.to_string()
     }
 
-    /// Where a sample is.
-    fn path(&self, index: u32) -> PathBuf {
-        self.files.listing().path(SampleId(index))
+    /// Where a sample is: a string, as torchvision has it, with undecodable bytes escaped as `os.fsdecode` does.
+    fn path(&self, index: u32) -> OsString {
+        self.files.listing().path(SampleId(index)).into_os_string()
     }
 
     /// A sample's label.

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{
+    PyIndexError, PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError,
+};
 use pyo3::prelude::*;
 use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, Shard};
-use sutler_engine::{ErrorPolicy, JobOptions, Next};
+use sutler_engine::{Canceller, ErrorPolicy, JobOptions, Next, RunError};
 use sutler_media::{Layout, OutputSpec};
 
 use crate::array::Array;
@@ -19,6 +21,19 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 
 fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
+}
+
+/// What a sampler drew, as positions in the dataset; negative ones count from its end, as they do for `dataset[index]`.
+fn positions(indices: &[i64], samples: u32) -> PyResult<Vec<u64>> {
+    let position = |&index: &i64| {
+        let from_start = if index < 0 { index + i64::from(samples) } else { index };
+        u64::try_from(from_start).ok().filter(|&position| position < u64::from(samples)).ok_or_else(|| {
+            PyIndexError::new_err(format!(
+                "the sampler drew index {index}, but the dataset has {samples} samples"
+            ))
+        })
+    };
+    indices.iter().map(position).collect()
 }
 
 /// A set of worker threads.
@@ -91,20 +106,23 @@ impl Engine {
     fn start_drawn(
         &self,
         job: &Job,
-        indices: Vec<u64>,
+        indices: Vec<i64>,
         epoch: u32,
         consumed: u64,
         batch_size: u32,
         drop_last: bool,
     ) -> PyResult<Run> {
         let cursor = JobCursor { epoch, consumed };
+        let indices = positions(&indices, job.samples)?;
         let plan = EpochPlan::drawn(&indices, job.samples, batch_size, drop_last, cursor);
         self.begin(job, plan.map_err(value_error)?, epoch)
     }
 
     /// Begins an epoch over what a batch sampler drew.
     #[pyo3(signature = (job, batches, *, epoch, consumed))]
-    fn start_batches(&self, job: &Job, batches: Vec<Vec<u64>>, epoch: u32, consumed: u64) -> PyResult<Run> {
+    fn start_batches(&self, job: &Job, batches: Vec<Vec<i64>>, epoch: u32, consumed: u64) -> PyResult<Run> {
+        let batches: Vec<Vec<u64>> =
+            batches.iter().map(|batch| positions(batch, job.samples)).collect::<PyResult<_>>()?;
         let plan = EpochPlan::drawn_batches(&batches, job.samples, JobCursor { epoch, consumed });
         self.begin(job, plan.map_err(value_error)?, epoch)
     }
@@ -125,7 +143,13 @@ impl Engine {
         let engine = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let engine = engine.as_ref().ok_or_else(|| PyRuntimeError::new_err("the loader is closed"))?;
         let run = engine.start(&job.inner, plan, epoch);
-        Ok(Run { inner: Mutex::new(Some(run)), output: job.output, layout: job.layout })
+        Ok(Run {
+            batches: run.batches(),
+            canceller: run.canceller(),
+            inner: Mutex::new(Some(run)),
+            output: job.output,
+            layout: job.layout,
+        })
     }
 }
 
@@ -190,30 +214,33 @@ impl Job {
 /// One epoch, seen from the consumer.
 #[pyclass(frozen)]
 pub struct Run {
-    /// One consumer at a time. Taken by `close`.
+    /// One consumer at a time, who holds it while waiting. Taken by `close`.
     inner: Mutex<Option<sutler_engine::Run>>,
+    /// For `close`, which cannot wait until the consumer lets go.
+    canceller: Canceller,
+    /// How many batches the run delivers in all.
+    #[pyo3(get)]
+    batches: u64,
     output: OutputSpec,
     layout: Layout,
 }
 
 #[pymethods]
 impl Run {
-    /// How many batches the run delivers in all.
-    #[getter]
-    fn batches(&self) -> u64 {
-        self.with(|run| run.batches()).unwrap_or(0)
-    }
-
     /// How much of the epoch's sequence all ranks have consumed.
     #[getter]
     fn consumed(&self) -> u64 {
-        self.with(|run| run.cursor().consumed).unwrap_or(0)
+        let run = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        run.as_ref().map_or(0, |run| run.cursor().consumed)
     }
 
     /// The next batch; `None` at the end of the epoch. Raises `TimeoutError` after `timeout` seconds, if given.
     #[pyo3(signature = (timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Batch>> {
-        let deadline = timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+        // A time that cannot be counted is as good as for ever.
+        let deadline = timeout
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+            .and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let wait = deadline
                 .map_or(SIGNAL_CHECK, |at| at.saturating_duration_since(Instant::now()).min(SIGNAL_CHECK));
@@ -222,7 +249,8 @@ impl Run {
                 run.as_mut().map(|run| run.next(wait))
             });
             match answer {
-                None | Some(Ok(Next::End)) => return Ok(None),
+                None => return Err(run_error(py, &RunError::Closed)),
+                Some(Ok(Next::End)) => return Ok(None),
                 Some(Err(error)) => return Err(run_error(py, &error)),
                 Some(Ok(Next::Batch(batch))) => {
                     return Ok(Some(Batch {
@@ -234,22 +262,19 @@ impl Run {
                 Some(Ok(Next::TimedOut)) => {
                     py.check_signals()?;
                     if deadline.is_some_and(|at| at <= Instant::now()) {
-                        return Err(pyo3::exceptions::PyTimeoutError::new_err("no batch was ready in time"));
+                        return Err(PyTimeoutError::new_err("no batch was ready in time"));
                     }
                 }
             }
         }
     }
 
-    /// Calls the rest of the epoch off.
+    /// Calls the rest of the epoch off, also while another thread waits for a batch.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| drop(self.inner.lock().unwrap_or_else(PoisonError::into_inner).take()));
-    }
-}
-
-impl Run {
-    fn with<T>(&self, look: impl FnOnce(&sutler_engine::Run) -> T) -> Option<T> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(look)
+        py.detach(|| {
+            self.canceller.cancel();
+            drop(self.inner.lock().unwrap_or_else(PoisonError::into_inner).take());
+        });
     }
 }
 

@@ -12,7 +12,16 @@ use std::path::PathBuf;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use sutler_cli::photos::PhotoSet;
-use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleRng, Shard, Stream};
+use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard, Stream};
+use sutler_engine::bare_rate;
+use sutler_media::Layout;
+
+use crate::errors::sample_error;
+
+/// The order of an epoch over `samples` samples.
+fn permutation(samples: u32, shuffle: bool, seed: u64, epoch: u32) -> Permutation {
+    if shuffle { Permutation::shuffled(samples, seed, epoch) } else { Permutation::identity(samples) }
+}
 
 /// The native half of Sutler.
 #[pymodule(gil_used = false)]
@@ -47,6 +56,27 @@ mod _sutler {
         SampleRng::with_stream(seed, Stream::User, epoch, sample).next_u64() >> 1
     }
 
+    /// How many seconds the bare loop takes for an epoch: the same operations on as many threads, and no loader.
+    #[pyfunction]
+    #[pyo3(signature = (dataset, pipeline, *, shuffle, seed, epoch, threads))]
+    fn bare_seconds(
+        py: Python<'_>,
+        dataset: &Dataset,
+        pipeline: &Pipeline,
+        shuffle: bool,
+        seed: u64,
+        epoch: u32,
+        threads: usize,
+    ) -> PyResult<f64> {
+        let samples = dataset.samples();
+        let permutation = permutation(samples, shuffle, seed, epoch);
+        let order: Vec<SampleId> = (0..samples).map(|position| permutation.sample_at(position)).collect();
+        let preparation = dataset.preparation(pipeline, Layout::Nchw, seed);
+        py.detach(|| bare_rate(&preparation, &order, epoch, threads))
+            .map(|took| took.as_secs_f64())
+            .map_err(|failure| sample_error(py, &failure))
+    }
+
     /// The samples of one rank's epoch, in order.
     #[pyfunction]
     #[pyo3(signature = (samples, *, shuffle, seed, epoch, drop_last, rank, world_size))]
@@ -60,11 +90,7 @@ mod _sutler {
         world_size: u32,
     ) -> PyResult<Vec<u32>> {
         let shard = Shard::new(rank, world_size).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let permutation = if shuffle {
-            Permutation::shuffled(samples, seed, epoch)
-        } else {
-            Permutation::identity(samples)
-        };
+        let permutation = permutation(samples, shuffle, seed, epoch);
         let spec = JobSpec { batch_size: 1, drop_last, shard };
         let plan = EpochPlan::new(permutation, &spec, JobCursor::start_of(epoch))
             .map_err(|error| PyValueError::new_err(error.to_string()))?;

@@ -23,36 +23,86 @@ fn cut(value: f32) -> u8 {
     value.clamp(0.0, 255.0) as u8
 }
 
+/// The level without its fraction, for values from 0 up to (not including) 256. At 2^23 a float has no fraction left and
+/// its lowest byte is the level; unlike a cast this needs no care for values that are not there.
+#[inline(always)]
+fn whole_level(value: f32) -> u8 {
+    (value.floor() + 8_388_608.0).to_bits() as u8
+}
+
 /// The luma of a pixel, fraction included.
 #[inline(always)]
-fn luma(pixel: &[u8; 3]) -> f32 {
-    let [red, green, blue] = pixel.map(f32::from);
+fn luma([red, green, blue]: [f32; 3]) -> f32 {
     blue.mul_add(0.114, green.mul_add(0.587, red * 0.2989))
+}
+
+/// Pixels handled at a time: taken apart into planes, so that the arithmetic in between runs on whole registers.
+const PIXELS: usize = 32;
+
+#[inline(always)]
+fn planes(pixels: &[[u8; 3]]) -> [[f32; PIXELS]; 3] {
+    let mut planes = [[0.0; PIXELS]; 3];
+    for (index, pixel) in pixels.iter().enumerate() {
+        for (plane, level) in planes.iter_mut().zip(pixel) {
+            plane[index] = f32::from(*level);
+        }
+    }
+    planes
+}
+
+/// What becomes of a pixel. A trait and no closure, because only a method can be told to be compiled into its caller, and
+/// only there may it use the registers that the caller was compiled for.
+trait Change {
+    fn of(&self, pixel: [f32; 3]) -> [f32; 3];
+}
+
+/// Replaces every pixel by what `change` makes of its levels, fractions cut off.
+#[inline(always)]
+fn change_pixels(pixels: &mut Pixels, change: &impl Change) {
+    for block in pixels.data.as_chunks_mut::<3>().0.chunks_mut(PIXELS) {
+        let [red, green, blue] = planes(block);
+        let mut levels = [[0; PIXELS]; 3];
+        for index in 0..PIXELS {
+            let changed = change.of([red[index], green[index], blue[index]]);
+            for channel in 0..3 {
+                levels[channel][index] = whole_level(changed[channel]);
+            }
+        }
+        for (index, pixel) in block.iter_mut().enumerate() {
+            *pixel = [levels[0][index], levels[1][index], levels[2][index]];
+        }
+    }
+}
+
+vectorised! {
+    /// Replaces every level by `level * factor + offset * weight`.
+    fn change_levels(data: &mut [u8], factor: f32, offset: f32, weight: f32) {
+        for level in data {
+            *level = whole_level(offset.mul_add(weight, f32::from(*level) * factor).clamp(0.0, 255.0));
+        }
+    }
 }
 
 /// Multiplies every level.
 pub(crate) fn brightness(pixels: &mut Pixels, factor: f64) {
-    let factor = factor as f32;
-    look_up(pixels, &table(|_, level| cut(f32::from(level) * factor)));
+    change_levels(&mut pixels.data, factor as f32, 0.0, 0.0);
 }
 
 /// Moves every level away from the mean luma, or towards it.
 pub(crate) fn contrast(pixels: &mut Pixels, factor: f64) {
     let mut sum = 0;
-    add_lumas(&pixels.data, &mut sum);
-    let count = pixels.data.len() / 3;
-    let mean = (sum as f64 / count.max(1) as f64) as f32;
-    let (factor, rest) = (factor as f32, (1.0 - factor) as f32);
-    look_up(pixels, &table(|_, level| cut(mean.mul_add(rest, f32::from(level) * factor))));
+    add_lumas(pixels, &mut sum);
+    let mean = (sum as f64 / (pixels.data.len() / 3).max(1) as f64) as f32;
+    change_levels(&mut pixels.data, factor as f32, mean, (1.0 - factor) as f32);
 }
 
 vectorised! {
-    /// Adds the whole levels of the lumas: integers, so that the order of the pixels does not matter.
-    fn add_lumas(data: &[u8], sum: &mut u64) {
-        // 64 pixels of up to 255 fit 32 bits, which is the width that the vector units like.
-        for block in data.chunks(64 * 3) {
-            let levels: u32 = block.as_chunks::<3>().0.iter().map(|pixel| luma(pixel) as i32 as u32).sum();
-            *sum += u64::from(levels);
+    /// Adds up the whole levels of the lumas: integers, so that the order of the pixels does not matter.
+    fn add_lumas(pixels: &Pixels, sum: &mut u64) {
+        for block in pixels.data.as_chunks::<3>().0.chunks(PIXELS) {
+            let [red, green, blue] = planes(block);
+            let levels: i32 = (0..PIXELS).map(|index| i32::from(whole_level(luma([red[index], green[index], blue[index]])))).sum();
+            *sum += levels as u64;
         }
     }
 }
@@ -60,76 +110,101 @@ vectorised! {
 vectorised! {
     /// Moves every pixel away from its own luma, or towards it.
     pub(crate) fn saturation(pixels: &mut Pixels, factor: f64) {
-        let (factor, rest) = (factor as f32, (1.0 - factor) as f32);
-        for pixel in pixels.data.as_chunks_mut::<3>().0 {
-            let grey = luma(pixel).floor();
-            for value in pixel {
-                *value = grey.mul_add(rest, f32::from(*value) * factor).clamp(0.0, 255.0) as i32 as u8;
-            }
-        }
+        change_pixels(pixels, &Saturate { factor: factor as f32, rest: (1.0 - factor) as f32 });
+    }
+}
+
+struct Saturate {
+    factor: f32,
+    rest: f32,
+}
+
+impl Change for Saturate {
+    #[inline(always)]
+    fn of(&self, pixel: [f32; 3]) -> [f32; 3] {
+        let grey = luma(pixel).floor();
+        let [red, green, blue] = pixel;
+        [
+            grey.mul_add(self.rest, red * self.factor).clamp(0.0, 255.0),
+            grey.mul_add(self.rest, green * self.factor).clamp(0.0, 255.0),
+            grey.mul_add(self.rest, blue * self.factor).clamp(0.0, 255.0),
+        ]
     }
 }
 
 vectorised! {
     /// Replaces every pixel by its luma.
     pub(crate) fn greyscale(pixels: &mut Pixels) {
-        for pixel in pixels.data.as_chunks_mut::<3>().0 {
-            *pixel = [luma(pixel) as i32 as u8; 3];
-        }
+        change_pixels(pixels, &Grey);
+    }
+}
+
+struct Grey;
+
+impl Change for Grey {
+    #[inline(always)]
+    fn of(&self, pixel: [f32; 3]) -> [f32; 3] {
+        [luma(pixel); 3]
     }
 }
 
 vectorised! {
     /// Turns the colour circle by `turn` of a full turn.
     pub(crate) fn hue(pixels: &mut Pixels, turn: f64) {
-        let turn = turn as f32;
-        for pixel in pixels.data.as_chunks_mut::<3>().0 {
-            *pixel = turned(*pixel, turn);
-        }
+        change_pixels(pixels, &Turn(turn as f32));
     }
 }
 
-/// Through hue, saturation and value, and back. Written without branches, so that eight pixels go at a time.
-#[inline(always)]
-fn turned(pixel: [u8; 3], turn: f32) -> [u8; 3] {
-    let [red, green, blue] = pixel.map(|level| f32::from(level) * (1.0 / 255.0));
-    let value = red.max(green).max(blue);
-    let lowest = red.min(green).min(blue);
-    let range = value - lowest;
-    let grey = range == 0.0;
-    let saturation = range / if grey { 1.0 } else { value };
-    let divisor = if grey { 1.0 } else { range };
-    let [from_red, from_green, from_blue] = [red, green, blue].map(|channel| (value - channel) / divisor);
-    let sector = if value == red {
-        from_blue - from_green
-    } else if value == green {
-        from_red + 2.0 - from_blue
-    } else {
-        from_green + 4.0 - from_red
-    };
-    let hue = sector * (1.0 / 6.0) + 1.0;
-    let hue = hue - hue.trunc() + turn;
-    let hue = (hue - hue.floor()) * 6.0;
-    let whole = hue.floor();
-    let fraction = hue - whole;
-    let sector = if whole >= 6.0 { 0.0 } else { whole };
+struct Turn(f32);
 
-    let slope = saturation * fraction;
-    let low = ((1.0 - saturation) * value).clamp(0.0, 1.0);
-    let falling = ((1.0 - slope) * value).clamp(0.0, 1.0);
-    let rising = ((slope + (1.0 - saturation)) * value).clamp(0.0, 1.0);
-    let pick = |by_sector: [f32; 6]| {
-        let mut chosen = by_sector[0];
-        for (index, candidate) in by_sector.into_iter().enumerate().skip(1) {
-            chosen = if sector == index as f32 { candidate } else { chosen };
-        }
-        (chosen * 255.999) as i32 as u8
-    };
-    [
-        pick([value, falling, low, low, rising, value]),
-        pick([rising, value, value, falling, low, low]),
-        pick([low, low, rising, value, value, falling]),
-    ]
+impl Change for Turn {
+    /// Through hue, saturation and value, and back. Written without branches, so that eight pixels go at a time.
+    #[inline(always)]
+    fn of(&self, [red, green, blue]: [f32; 3]) -> [f32; 3] {
+        const UNIT: f32 = 1.0 / 255.0;
+        let (red, green, blue) = (red * UNIT, green * UNIT, blue * UNIT);
+        let value = red.max(green).max(blue);
+        let lowest = red.min(green).min(blue);
+        let range = value - lowest;
+        let grey = range == 0.0;
+        let saturation = range / if grey { 1.0 } else { value };
+        let divisor = if grey { 1.0 } else { range };
+        let (from_red, from_green, from_blue) =
+            ((value - red) / divisor, (value - green) / divisor, (value - blue) / divisor);
+        let by_green = from_red + 2.0 - from_blue;
+        let by_blue = from_green + 4.0 - from_red;
+        let sector = if value == green { by_green } else { by_blue };
+        let sector = if value == red { from_blue - from_green } else { sector };
+        let hue = sector * (1.0 / 6.0) + 1.0;
+        let hue = hue - hue.trunc() + self.0;
+        let hue = (hue - hue.floor()) * 6.0;
+        let whole = hue.floor();
+        let slope = saturation * (hue - whole);
+        let low = limited((1.0 - saturation) * value);
+        let falling = limited((1.0 - slope) * value);
+        let rising = limited((slope + (1.0 - saturation)) * value);
+        // A hue that rounding has brought to a full turn is back at the first sector.
+        [
+            by_sector(whole, [value, falling, low, low, rising, value]),
+            by_sector(whole, [rising, value, value, falling, low, low]),
+            by_sector(whole, [low, low, rising, value, value, falling]),
+        ]
+    }
+}
+
+#[inline(always)]
+fn limited(value: f32) -> f32 {
+    value.clamp(0.0, 1.0)
+}
+
+#[inline(always)]
+fn by_sector(sector: f32, [first, second, third, fourth, fifth, sixth]: [f32; 6]) -> f32 {
+    let chosen = if sector == 1.0 { second } else { first };
+    let chosen = if sector == 2.0 { third } else { chosen };
+    let chosen = if sector == 3.0 { fourth } else { chosen };
+    let chosen = if sector == 4.0 { fifth } else { chosen };
+    let chosen = if sector == 5.0 { sixth } else { chosen };
+    chosen * 255.999
 }
 
 /// Keeps the highest `bits` of every level.
@@ -140,8 +215,11 @@ pub(crate) fn posterize(pixels: &mut Pixels, bits: u32) {
 
 /// Inverts the levels from `threshold` on.
 pub(crate) fn solarize(pixels: &mut Pixels, threshold: f64) {
-    let threshold = threshold as f32;
-    look_up(pixels, &table(|_, level| if f32::from(level) >= threshold { !level } else { level }));
+    // Levels are whole, so the threshold may be too, once it is in the single precision that torch compares in.
+    let first = (threshold as f32).ceil().clamp(0.0, 256.0) as u16;
+    for level in &mut pixels.data {
+        *level = if u16::from(*level) >= first { !*level } else { *level };
+    }
 }
 
 /// Stretches each channel to the full range.

@@ -2,7 +2,7 @@
 
 use super::geometry::Flips;
 use super::pipeline::Layout;
-use super::simd::{floats_mut, vectorised};
+use super::simd::{floats_mut, split_scaled, vectorised};
 use super::{Pixels, Rect};
 
 /// How levels become floats: `(level * scale - mean) / deviation`, each step rounded as torch rounds it.
@@ -83,7 +83,9 @@ pub(crate) fn write_floats(
             for row in 0..window.height as usize {
                 let span = row * width..(row + 1) * width;
                 let targets = [&mut red[span.clone()], &mut green[span.clone()], &mut blue[span]];
-                scale_and_split_row(line(source, window, flips, row), flips.horizontal, normaliser, targets);
+                let line = line(source, window, flips, row);
+                let Normaliser { scale, mean, deviation } = normaliser;
+                split_scaled(line, flips.horizontal, *scale, mean, deviation, targets);
             }
         }
     }
@@ -124,24 +126,6 @@ vectorised! {
             targets.iter_mut().zip(pixels.iter().rev()).for_each(assign);
         } else {
             targets.iter_mut().zip(pixels).for_each(assign);
-        }
-    }
-}
-
-vectorised! {
-    fn scale_and_split_row(line: &[u8], mirrored: bool, normaliser: &Normaliser, targets: [&mut [f32]; 3]) {
-        let (pixels, _) = line.as_chunks::<3>();
-        let [red, green, blue] = targets;
-        let targets = red.iter_mut().zip(green).zip(blue);
-        let assign = |(((red, green), blue), pixel): (((&mut f32, &mut f32), &mut f32), &[u8; 3])| {
-            *red = normaliser.value(pixel[0], 0);
-            *green = normaliser.value(pixel[1], 1);
-            *blue = normaliser.value(pixel[2], 2);
-        };
-        if mirrored {
-            targets.zip(pixels.iter().rev()).for_each(assign);
-        } else {
-            targets.zip(pixels).for_each(assign);
         }
     }
 }

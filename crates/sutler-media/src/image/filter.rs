@@ -10,21 +10,29 @@ use super::simd::vectorised;
 pub(crate) struct BlurScratch {
     across: Vec<f32>,
     down: Vec<f32>,
-    /// Blurred along x, still float, one row of `width * 3` after the other.
+    /// One row with its mirrored border.
+    row: Vec<f32>,
+    /// All rows blurred across, still float, with their mirrored border above and below.
     rows: Vec<f32>,
-    /// One row with its reflected border.
-    bordered: Vec<f32>,
-    /// One row of sums.
+    /// One row blurred both ways.
     sums: Vec<f32>,
 }
 
-/// The weights of a Gaussian of this deviation at `size` points around its middle; they add up to 1.
+/// Weights below this are left out: all of them together move a level by less than single precision does anyway.
+const WEIGHT_MIN: f64 = 1e-9;
+
+/// The weights of a Gaussian of this deviation at `size` points around its middle, as far as they matter.
 fn gaussian(size: u32, sigma: f64, weights: &mut Vec<f32>) {
     let middle = f64::from(size / 2);
-    let weight = |index: u32| (-0.5 * ((f64::from(index) - middle) / sigma).powi(2)).exp();
-    let total: f64 = (0..size).map(weight).sum();
+    let height = |index: u32| (-0.5 * ((f64::from(index) - middle) / sigma).powi(2)).exp();
+    let total: f64 = (0..size).map(height).sum();
     weights.clear();
-    weights.extend((0..size).map(|index| (weight(index) / total) as f32));
+    weights.extend(
+        (0..size)
+            .map(|index| height(index) / total)
+            .filter(|weight| *weight >= WEIGHT_MIN)
+            .map(|weight| weight as f32),
+    );
 }
 
 /// Blurs `source` into `out`; the image is mirrored at its border. `kernel` is `[x, y]`.
@@ -36,46 +44,62 @@ pub(crate) fn blur(
     out: &mut Pixels,
 ) {
     out.resize(source.width, source.height);
-    let (width, height) = (source.width, source.height);
-    let row_values = width as usize * 3;
-    if row_values == 0 || height == 0 {
+    let row_values = source.width as usize * 3;
+    if out.data.is_empty() {
         return;
     }
     gaussian(kernel[0], sigma, &mut scratch.across);
     gaussian(kernel[1], sigma, &mut scratch.down);
-    let BlurScratch { across, down, rows, bordered, sums } = scratch;
+    let BlurScratch { across, down, row, rows, sums } = scratch;
 
-    let margin = i64::from(kernel[0] / 2);
-    rows.resize(row_values * height as usize, 0.0);
-    bordered.resize((width as usize + 2 * margin as usize) * 3, 0.0);
-    for (y, target) in rows.chunks_exact_mut(row_values).enumerate() {
-        let line = source.row(y as u32, 0, width);
-        for (position, pixel) in (-margin..).zip(bordered.as_chunks_mut::<3>().0) {
-            let x = source_index(position, width, PaddingMode::Reflect).unwrap_or(0) as usize;
+    let (margin, padding) = (across.len() / 2, down.len() / 2);
+    row.resize((source.width as usize + 2 * margin) * 3, 0.0);
+    rows.resize(row_values * (source.height as usize + 2 * padding), 0.0);
+    for (y, target) in
+        rows[padding * row_values..].chunks_exact_mut(row_values).take(source.height as usize).enumerate()
+    {
+        let line = source.row(y as u32, 0, source.width);
+        for (position, pixel) in (-(margin as i64)..).zip(row.as_chunks_mut::<3>().0) {
+            let x = mirrored(position, source.width);
             *pixel = [line[x * 3], line[x * 3 + 1], line[x * 3 + 2]].map(f32::from);
         }
-        target.fill(0.0);
-        for (tap, weight) in across.iter().enumerate() {
-            add_weighted(&bordered[tap * 3..tap * 3 + row_values], *weight, target);
-        }
+        add_weighted(row, 3, across, target);
     }
-
-    let margin = i64::from(kernel[1] / 2);
+    let height = source.height as usize;
+    for border in (0..padding).chain(padding + height..height + 2 * padding) {
+        let from = (padding + mirrored(border as i64 - padding as i64, source.height)) * row_values;
+        rows.copy_within(from..from + row_values, border * row_values);
+    }
     sums.resize(row_values, 0.0);
     for (y, target) in out.data.chunks_exact_mut(row_values).enumerate() {
-        sums.fill(0.0);
-        for (position, weight) in (y as i64 - margin..).zip(down.iter()) {
-            let y = source_index(position, height, PaddingMode::Reflect).unwrap_or(0) as usize;
-            add_weighted(&rows[y * row_values..(y + 1) * row_values], *weight, sums);
-        }
+        add_weighted(&rows[y * row_values..], row_values, down, sums);
         round_to_levels(sums, target);
     }
 }
 
+fn mirrored(position: i64, length: u32) -> usize {
+    source_index(position, length, PaddingMode::Reflect).unwrap_or(0) as usize
+}
+
 vectorised! {
-    fn add_weighted(values: &[f32], weight: f32, sums: &mut [f32]) {
-        for (sum, value) in sums.iter_mut().zip(values) {
-            *sum = value.mul_add(weight, *sum);
+    /// Adds up, for each sum, as many values as there are weights, `stride` apart.
+    fn add_weighted(values: &[f32], stride: usize, weights: &[f32], sums: &mut [f32]) {
+        const TOGETHER: usize = 32; // four registers of sums at a time
+        let (blocks, rest) = sums.as_chunks_mut::<TOGETHER>();
+        let done = blocks.len() * TOGETHER;
+        for (block, sums) in blocks.iter_mut().enumerate() {
+            let mut totals = [0.0_f32; TOGETHER];
+            for (tap, weight) in weights.iter().enumerate() {
+                let values = &values[block * TOGETHER + tap * stride..][..TOGETHER];
+                for (total, value) in totals.iter_mut().zip(values) {
+                    *total = value.mul_add(*weight, *total);
+                }
+            }
+            *sums = totals;
+        }
+        for (index, sum) in rest.iter_mut().enumerate() {
+            let taps = weights.iter().enumerate();
+            *sum = taps.fold(0.0, |sum, (tap, weight)| values[done + index + tap * stride].mul_add(*weight, sum));
         }
     }
 }
@@ -83,7 +107,8 @@ vectorised! {
 vectorised! {
     fn round_to_levels(sums: &[f32], levels: &mut [u8]) {
         for (level, sum) in levels.iter_mut().zip(sums) {
-            *level = sum.round_ties_even().clamp(0.0, 255.0) as i32 as u8;
+            // At 2^23 a float has no fraction left: adding it rounds half to even, and the lowest byte is the level.
+            *level = (sum.clamp(0.0, 255.0) + 8_388_608.0).to_bits() as u8;
         }
     }
 }

@@ -10,7 +10,7 @@ use super::draw::{Drawn, Erasure};
 use super::geometry::Flips;
 use super::op::{Interpolation, Op};
 use super::pipeline::Pipeline;
-use super::resample::support;
+use super::weights::support;
 use super::{Rect, Size};
 use crate::decode::Scale;
 
@@ -31,6 +31,8 @@ pub(crate) struct Resample {
     pub keep: Rect,
     pub interpolation: Interpolation,
     pub antialias: bool,
+    /// The mirrors written down before it: which way a tie goes is decided behind them.
+    pub flips: Flips,
 }
 
 /// One pass over the pixels.
@@ -180,16 +182,8 @@ impl Mount {
         if to == self.size() {
             return;
         }
-        if interpolation == Interpolation::Nearest && self.flips != Flips::NONE {
-            self.settle(true, stages); // which neighbour is nearest is decided from the left and from the top
-        }
-        stages.push(Stage::Resample(Resample {
-            from: self.window,
-            to,
-            keep: whole(to),
-            interpolation,
-            antialias,
-        }));
+        let (from, keep, flips) = (self.window, whole(to), self.flips);
+        stages.push(Stage::Resample(Resample { from, to, keep, interpolation, antialias, flips }));
         self.paper = to;
         self.window = whole(to);
     }

@@ -11,10 +11,13 @@ mod geometry;
 pub mod op;
 pub mod pipeline;
 mod policy;
+#[cfg(test)]
+mod references;
 mod resample;
 mod simd;
 mod validate;
 mod warp;
+mod weights;
 mod worker;
 
 /// The width and height of an image.

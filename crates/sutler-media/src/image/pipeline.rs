@@ -127,12 +127,6 @@ pub enum PipelineError {
     /// There are no pixels to work on, or those of another plan.
     #[error("There are no decoded pixels for this plan; call Worker::decode with the same plan first.")]
     NotDecoded,
-    /// The resizing library refused.
-    #[error("The image cannot be resized: {reason}.")]
-    Resize {
-        /// What it says.
-        reason: String,
-    },
 }
 
 /// A checked list of operations.

@@ -3,6 +3,7 @@
 use super::Pixels;
 use super::op::Interpolation;
 use super::policy::Kind;
+use super::simd::vectorised;
 
 /// The map from a result position to its source position, both counted from the middle of the image:
 /// `x' = [0] x + [1] y + [2]`, `y' = [3] x + [4] y + [5]`.
@@ -105,56 +106,60 @@ impl Positions {
     }
 }
 
-fn warp_nearest(source: &Pixels, matrix: &Matrix, fill: [u8; 3], out: &mut Pixels) {
-    let positions = Positions::new(matrix, source);
-    let (width, height) = (source.width, source.height);
-    let (pixels, _) = source.data.as_chunks::<3>();
-    let rows = out.data.chunks_exact_mut(width.max(1) as usize * 3);
-    for (y, row) in (0..height).zip(rows) {
-        for (x, target) in (0..width).zip(row.as_chunks_mut::<3>().0) {
-            let (from_x, from_y) = positions.at(x, y);
-            let (from_x, from_y) = (from_x.round_ties_even() as i64, from_y.round_ties_even() as i64);
-            let inside = (0..i64::from(width)).contains(&from_x) && (0..i64::from(height)).contains(&from_y);
-            *target = if inside { pixels[from_y as usize * width as usize + from_x as usize] } else { fill };
+vectorised! {
+    fn warp_nearest(source: &Pixels, matrix: &Matrix, fill: [u8; 3], out: &mut Pixels) {
+        let positions = Positions::new(matrix, source);
+        let (width, height) = (source.width, source.height);
+        let (pixels, _) = source.data.as_chunks::<3>();
+        let rows = out.data.chunks_exact_mut(width.max(1) as usize * 3);
+        for (y, row) in (0..height).zip(rows) {
+            for (x, target) in (0..width).zip(row.as_chunks_mut::<3>().0) {
+                let (from_x, from_y) = positions.at(x, y);
+                let (from_x, from_y) = (from_x.round_ties_even() as i64, from_y.round_ties_even() as i64);
+                let inside = (0..i64::from(width)).contains(&from_x) && (0..i64::from(height)).contains(&from_y);
+                *target = if inside { pixels[from_y as usize * width as usize + from_x as usize] } else { fill };
+            }
         }
     }
 }
 
-fn warp_bilinear(source: &Pixels, matrix: &Matrix, fill: Option<[u8; 3]>, out: &mut Pixels) {
-    let positions = Positions::new(matrix, source);
-    let (width, height) = (source.width, source.height);
-    let (pixels, _) = source.data.as_chunks::<3>();
-    let rows = out.data.chunks_exact_mut(width.max(1) as usize * 3);
-    for (y, row) in (0..height).zip(rows) {
-        for (x, target) in (0..width).zip(row.as_chunks_mut::<3>().0) {
-            let (from_x, from_y) = positions.at(x, y);
-            let (left, top) = (from_x.floor(), from_y.floor());
-            let (right_share, lower_share) = (from_x - left, from_y - top);
-            let mut sums = [0.0; 3];
-            let mut covered = 0.0;
-            for (step_x, step_y, share) in [
-                (0, 0, (1.0 - right_share) * (1.0 - lower_share)),
-                (1, 0, right_share * (1.0 - lower_share)),
-                (0, 1, (1.0 - right_share) * lower_share),
-                (1, 1, right_share * lower_share),
-            ] {
-                let (x, y) = (left as i64 + step_x, top as i64 + step_y);
-                if (0..i64::from(width)).contains(&x) && (0..i64::from(height)).contains(&y) {
-                    covered += share;
-                    let pixel = pixels[y as usize * width as usize + x as usize];
-                    for (sum, level) in sums.iter_mut().zip(pixel) {
-                        *sum += f32::from(level) * share;
+vectorised! {
+    fn warp_bilinear(source: &Pixels, matrix: &Matrix, fill: Option<[u8; 3]>, out: &mut Pixels) {
+        let positions = Positions::new(matrix, source);
+        let (width, height) = (source.width, source.height);
+        let (pixels, _) = source.data.as_chunks::<3>();
+        let rows = out.data.chunks_exact_mut(width.max(1) as usize * 3);
+        for (y, row) in (0..height).zip(rows) {
+            for (x, target) in (0..width).zip(row.as_chunks_mut::<3>().0) {
+                let (from_x, from_y) = positions.at(x, y);
+                let (left, top) = (from_x.floor(), from_y.floor());
+                let (right_share, lower_share) = (from_x - left, from_y - top);
+                let mut sums = [0.0; 3];
+                let mut covered = 0.0;
+                for (step_x, step_y, share) in [
+                    (0, 0, (1.0 - right_share) * (1.0 - lower_share)),
+                    (1, 0, right_share * (1.0 - lower_share)),
+                    (0, 1, (1.0 - right_share) * lower_share),
+                    (1, 1, right_share * lower_share),
+                ] {
+                    let (x, y) = (left as i64 + step_x, top as i64 + step_y);
+                    if (0..i64::from(width)).contains(&x) && (0..i64::from(height)).contains(&y) {
+                        covered += share;
+                        let pixel = pixels[y as usize * width as usize + x as usize];
+                        for (sum, level) in sums.iter_mut().zip(pixel) {
+                            *sum += f32::from(level) * share;
+                        }
                     }
                 }
-            }
-            for (channel, value) in target.iter_mut().enumerate() {
-                let mut level = sums[channel];
-                if let Some(fill) = fill {
-                    // The sum already counts what lies outside as black; torchvision mixes it with the fill all the same.
-                    let fill = f32::from(fill[channel]);
-                    level = (level - fill) * covered + fill;
+                for (channel, value) in target.iter_mut().enumerate() {
+                    let mut level = sums[channel];
+                    if let Some(fill) = fill {
+                        // The sum already counts what lies outside as black; torchvision mixes it with the fill all the same.
+                        let fill = f32::from(fill[channel]);
+                        level = (level - fill) * covered + fill;
+                    }
+                    *value = level.round_ties_even().clamp(0.0, 255.0) as u8;
                 }
-                *value = level.round_ties_even().clamp(0.0, 255.0) as u8;
             }
         }
     }

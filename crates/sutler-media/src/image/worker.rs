@@ -99,8 +99,8 @@ impl Worker {
         match stages.next() {
             None => window = within(window, covered)?,
             Some(Stage::Resample(resample)) => {
-                let job = source_job(resample, covered, self.denominator)?;
-                self.scratch.resample(&job)?;
+                within(reduced(fused.region, self.denominator), covered)?;
+                self.scratch.resample(&source_job(resample, covered, self.denominator));
             }
             Some(Stage::Crop(first)) => {
                 self.scratch.run(&Stage::Crop(within(*first, covered)?), pipeline, plan)?
@@ -137,26 +137,26 @@ fn within(rect: Rect, covered: Rect) -> Result<Rect, PipelineError> {
     Ok(Rect { x: rect.x - covered.x, y: rect.y - covered.y, ..rect })
 }
 
-/// A resize whose window is counted in source pixels, on a decoded part of the source at a reduced scale.
-fn source_job(resample: &Resample, covered: Rect, denominator: u32) -> Result<Job, PipelineError> {
-    let Resample { from, to, keep, interpolation, antialias } = *resample;
+/// A rectangle of the source in pixels of a reduced decode, rounded outwards.
+fn reduced(rect: Rect, denominator: u32) -> Rect {
+    let (x, y) = (rect.x / denominator, rect.y / denominator);
+    let width = (rect.x + rect.width).div_ceil(denominator) - x;
+    let height = (rect.y + rect.height).div_ceil(denominator) - y;
+    Rect { x, y, width, height }
+}
+
+/// A resize whose window is counted in source pixels, on a decoded part of the source at a reduced scale. Its edges
+/// repeat as they do after a crop, whatever was decoded beyond them.
+fn source_job(resample: &Resample, covered: Rect, denominator: u32) -> Job {
+    let Resample { from, to, keep, interpolation, antialias, flips } = *resample;
     let scaled = |length: u32| f64::from(length) / f64::from(denominator);
-    // What may be read: the window and no more, so that its edges repeat as they do after a crop.
-    let along = |start: u32, length: u32, covered: u32, count: u32| {
-        let first = (start / denominator).max(covered);
-        let end = (start + length).div_ceil(denominator).min(covered + count);
-        end.checked_sub(first).filter(|length| *length > 0).map(|length| (first - covered, length))
-    };
-    let (x, width) = along(from.x, from.width, covered.x, covered.width).ok_or(PipelineError::NotDecoded)?;
-    let (y, height) =
-        along(from.y, from.height, covered.y, covered.height).ok_or(PipelineError::NotDecoded)?;
     let from = Area {
         x: scaled(from.x) - f64::from(covered.x),
         y: scaled(from.y) - f64::from(covered.y),
         width: scaled(from.width),
         height: scaled(from.height),
     };
-    Ok(Job { from, readable: Rect { x, y, width, height }, to, keep, interpolation, antialias })
+    Job { from, to, keep, interpolation, antialias, flips }
 }
 
 impl Scratch {
@@ -165,17 +165,16 @@ impl Scratch {
         std::mem::swap(&mut self.current, &mut self.next);
     }
 
-    fn resample(&mut self, job: &Job) -> Result<(), PipelineError> {
-        self.resampler.run(&self.current, job, &mut self.next)?;
+    fn resample(&mut self, job: &Job) {
+        self.resampler.run(&self.current, job, &mut self.next);
         self.advance();
-        Ok(())
     }
 
     fn run(&mut self, stage: &Stage, pipeline: &Pipeline, plan: &Plan) -> Result<(), PipelineError> {
         match stage {
             Stage::Resample(resample) => {
                 let covered = Rect::whole(self.current.width, self.current.height);
-                self.resample(&source_job(resample, covered, 1)?)?;
+                self.resample(&source_job(resample, covered, 1));
             }
             Stage::Crop(window) => {
                 if *window != Rect::whole(self.current.width, self.current.height) {

@@ -1,0 +1,206 @@
+//! A preparation whose every answer is known beforehand, and a way to run whole epochs of it.
+
+#![allow(dead_code)] // every test file takes what it needs
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard};
+use sutler_engine::{
+    Batch, Engine, ErrorPolicy, Failure, Job, JobOptions, Next, OwnSample, Preparation, Preparer, RowSpec,
+    Run, RunError, SampleRecord, Target,
+};
+
+/// Long enough that only a hang reaches it.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The bytes of a sample in an epoch.
+pub fn expected(sample: SampleId, epoch: u32, bytes: usize) -> Vec<u8> {
+    let mut rng = SampleRng::new(7, epoch, sample);
+    (0..bytes).map(|_| rng.next_u32() as u8).collect()
+}
+
+/// Prepares [`expected`] bytes, unless it was told to do worse.
+#[derive(Default)]
+pub struct Fake {
+    /// Bytes per sample; 0 for samples that differ in size.
+    pub row_bytes: usize,
+    /// Samples that fail.
+    pub bad: BTreeSet<u32>,
+    /// Samples that panic.
+    pub panics: BTreeSet<u32>,
+    /// The tools themselves panic, this many times.
+    pub broken_tools: AtomicUsize,
+    /// Sleep up to so many microseconds, by sample and epoch.
+    pub sleep_micros_max: u64,
+    /// Samples prepared so far, failed ones included.
+    pub prepared: AtomicUsize,
+    /// Sets of tools made so far.
+    pub tools: AtomicUsize,
+}
+
+impl Fake {
+    pub fn fixed(row_bytes: usize) -> Self {
+        Self { row_bytes, ..Self::default() }
+    }
+
+    pub fn sleeping(self, sleep_micros_max: u64) -> Self {
+        Self { sleep_micros_max, ..self }
+    }
+
+    /// How many bytes a sample has.
+    pub fn bytes_of(&self, sample: SampleId) -> usize {
+        if self.row_bytes > 0 { self.row_bytes } else { 3 * (1 + sample.index() % 5) }
+    }
+}
+
+/// A [`Fake`] that the test keeps a hand on.
+pub struct Shared(pub Arc<Fake>);
+
+impl Preparation for Shared {
+    fn row(&self) -> RowSpec {
+        match self.0.row_bytes {
+            0 => RowSpec::Varies,
+            bytes => RowSpec::Fixed { bytes },
+        }
+    }
+
+    fn label(&self, sample: SampleId) -> i64 {
+        i64::from(sample.0) * 10
+    }
+
+    fn describe(&self, sample: SampleId) -> String {
+        format!("fake/{}", sample.0)
+    }
+
+    fn preparer(&self) -> Box<dyn Preparer> {
+        self.0.tools.fetch_add(1, Ordering::Relaxed);
+        let breaks =
+            self.0.broken_tools.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        assert!(breaks.is_err(), "the tools are broken");
+        Box::new(FakePreparer(Arc::clone(&self.0)))
+    }
+}
+
+struct FakePreparer(Arc<Fake>);
+
+impl Preparer for FakePreparer {
+    fn prepare(
+        &mut self,
+        sample: SampleId,
+        epoch: u32,
+        target: Target<'_>,
+        record: &mut SampleRecord,
+    ) -> Result<(), Failure> {
+        let fake = &self.0;
+        fake.prepared.fetch_add(1, Ordering::SeqCst);
+        let mut rng = SampleRng::new(1, epoch, sample);
+        if fake.sleep_micros_max > 0 {
+            std::thread::sleep(Duration::from_micros(u64::from(rng.next_u32()) % fake.sleep_micros_max));
+        }
+        record.decode = record.started.elapsed();
+        record.storage_reads = 1;
+        record.storage_bytes = 100;
+        assert!(!fake.panics.contains(&sample.0), "sample {} is poison", sample.0);
+        if fake.bad.contains(&sample.0) {
+            let path = format!("fake/{}", sample.0);
+            return Err(Failure { sample, path, kind: "corrupt", reason: "it is bad".to_owned() });
+        }
+        let bytes = fake.bytes_of(sample);
+        let out = match target {
+            Target::Row(row) => row,
+            Target::Own(own) => {
+                own.shape = [1, bytes as u32 / 3, 3];
+                own.data.resize(bytes, 0);
+                &mut own.data[..]
+            }
+        };
+        let mut rng = SampleRng::new(7, epoch, sample);
+        out.fill_with(|| rng.next_u32() as u8);
+        Ok(())
+    }
+}
+
+pub fn options(batch_size: usize, batches_ahead: usize) -> JobOptions {
+    JobOptions { batch_size, batches_ahead, batches_held: 1, errors: ErrorPolicy::Raise }
+}
+
+pub fn job(fake: &Arc<Fake>, options: JobOptions) -> Arc<Job> {
+    Job::new(Arc::new(Shared(Arc::clone(fake))), options).unwrap()
+}
+
+/// A rank's shuffled epoch from a cursor on.
+pub fn plan(samples: u32, batch_size: u32, drop_last: bool, shard: Shard, cursor: JobCursor) -> EpochPlan {
+    let spec = JobSpec { batch_size, drop_last, shard };
+    EpochPlan::new(Permutation::shuffled(samples, 3, cursor.epoch), &spec, cursor).unwrap()
+}
+
+/// All of an epoch for a single rank.
+pub fn whole(samples: u32, batch_size: u32, epoch: u32) -> EpochPlan {
+    plan(samples, batch_size, false, Shard::WHOLE, JobCursor::start_of(epoch))
+}
+
+/// A delivered batch, checked against what its samples must hold, as plain data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    pub ids: Vec<u32>,
+    pub bytes: Vec<u8>,
+}
+
+pub fn check_batch(batch: &Batch, fake: &Fake, epoch: u32) -> Delivered {
+    let ids: Vec<u32> = batch.ids().iter().map(|id| id.0).collect();
+    assert_eq!(batch.len(), ids.len());
+    assert_eq!(batch.labels(), ids.iter().map(|&id| i64::from(id) * 10).collect::<Vec<_>>());
+    let bytes = match batch.block() {
+        Some(block) => block.to_vec(),
+        None => batch.take_owned().into_iter().flat_map(|OwnSample { data, .. }| data).collect(),
+    };
+    let right: Vec<u8> = batch.ids().iter().flat_map(|&id| expected(id, epoch, fake.bytes_of(id))).collect();
+    assert_eq!(bytes, right, "the bytes of samples {ids:?}");
+    Delivered { ids, bytes }
+}
+
+/// The next batch, or `None` at the end.
+pub fn next(run: &mut Run) -> Result<Option<Batch>, RunError> {
+    match run.next(PATIENCE)? {
+        Next::Batch(batch) => Ok(Some(batch)),
+        Next::End => Ok(None),
+        Next::TimedOut => panic!("no batch in {PATIENCE:?}"),
+    }
+}
+
+/// Up to `limit` batches of a run, checked.
+pub fn drain(run: &mut Run, fake: &Fake, epoch: u32, limit: usize) -> Vec<Delivered> {
+    let mut delivered = Vec::new();
+    while delivered.len() < limit {
+        match next(run).unwrap() {
+            Some(batch) => delivered.push(check_batch(&batch, fake, epoch)),
+            None => break,
+        }
+    }
+    delivered
+}
+
+/// One whole epoch on an engine of its own.
+pub fn epoch(
+    fake: &Arc<Fake>,
+    options: JobOptions,
+    plan: EpochPlan,
+    epoch: u32,
+    threads: usize,
+) -> Vec<Delivered> {
+    let engine = Engine::new(threads).unwrap();
+    let job = job(fake, options);
+    drain(&mut engine.start(&job, plan, epoch), fake, epoch, usize::MAX)
+}
+
+/// How many threads of this process are Sutler's workers.
+pub fn worker_threads() -> usize {
+    std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .filter(|name| name.starts_with("sutler-"))
+        .count()
+}

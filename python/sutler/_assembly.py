@@ -1,0 +1,103 @@
+"""From the engine's batches to what the user asked for: samples, labels and ids, collated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sutler._output import converter
+
+if TYPE_CHECKING:
+    from sutler._sutler import Array, Batch, Run
+    from sutler.loader import Loader
+
+
+class HostBatches:
+    """The batches of one epoch in host memory, one after the other."""
+
+    def __init__(self, loader: Loader, run: Run, epoch: int) -> None:
+        self._loader = loader
+        self._run = run
+        self._epoch = epoch
+        self._convert: Callable[[Array], Any] = converter(loader.output)
+        dataset = loader.dataset
+        self._by_sample = (
+            loader.collate_fn is not None
+            or bool(dataset.lowered.tail)
+            or (loader.batch_size is None and loader._given_batch_sampler is None)
+        )
+
+    def next(self) -> tuple[Any, int] | None:
+        """The next batch and how much of the epoch is consumed with it; ``None`` at the end."""
+        timeout = self._loader.timeout or None
+        try:
+            batch = self._run.next(timeout)
+        except TimeoutError:
+            raise RuntimeError(f"DataLoader timed out after {self._loader.timeout} seconds") from None
+        if batch is None:
+            return None
+        try:
+            return self._assemble(batch), self._run.consumed
+        except StopIteration as error:
+            # It would pass for the end of the epoch.
+            raise RuntimeError(
+                "a collate_fn, target_transform or transform raised StopIteration; an epoch ends on its own"
+            ) from error
+
+    def _assemble(self, batch: Batch) -> Any:
+        loader = self._loader
+        target_transform = loader.dataset.target_transform
+        if self._by_sample or not batch.is_block:
+            return self._assemble_samples(batch)
+        if target_transform is None:
+            labels = self._convert(batch.labels())
+        else:
+            labels = self._collate([target_transform(label) for label in np.asarray(batch.labels()).tolist()])
+        parts = [self._convert(batch.images()), labels]
+        if loader.return_ids:
+            parts.append(self._convert(batch.ids()))
+        return parts
+
+    def _assemble_samples(self, batch: Batch) -> Any:
+        """The slow way: sample by sample, for Python transforms, collate functions and images that differ in size."""
+        loader = self._loader
+        dataset = loader.dataset
+        # An array that only lends its memory has no rows; NumPy's view of it has, and lends them too.
+        convert = np.asarray if loader.output == "dlpack" else self._convert
+        images = (
+            list(convert(batch.images())) if batch.is_block else [convert(a) for a in batch.take_images()]
+        )
+        labels: list[Any] = np.asarray(batch.labels()).tolist()
+        ids: list[int] = np.asarray(batch.ids()).tolist()
+        if dataset.lowered.tail:
+            images = [
+                dataset.finish(image, index, seed=loader.seed, epoch=self._epoch)
+                for image, index in zip(images, ids, strict=True)
+            ]
+            if loader.output != "torch":
+                images = [np.asarray(image) if hasattr(image, "__array__") else image for image in images]
+        if dataset.target_transform is not None:
+            labels = [dataset.target_transform(label) for label in labels]
+        columns = (images, labels, ids) if loader.return_ids else (images, labels)
+        samples = list(zip(*columns, strict=True))
+        if loader.batch_size is None and loader._given_batch_sampler is None:
+            return samples[0] if loader.collate_fn is None else loader.collate_fn(samples[0])
+        if loader.collate_fn is not None:
+            return loader.collate_fn(samples)
+        return [self._collate(list(column)) for column in columns]
+
+    def _collate(self, values: list[Any]) -> Any:
+        """PyTorch's default collation where that is the output, its meaning in NumPy elsewhere."""
+        if self._loader.output == "torch":
+            from torch.utils.data import default_collate
+
+            return default_collate(values)
+        shapes = {np.shape(value) for value in values}
+        if len(shapes) > 1:
+            raise ValueError(
+                f"the images of a batch differ in shape ({', '.join(map(str, sorted(shapes)))}) and cannot be stacked; "
+                "add a Resize or crop to the transform, or pass a collate_fn"
+            )
+        return np.stack(values) if hasattr(values[0], "__array__") else np.asarray(values)

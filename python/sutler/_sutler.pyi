@@ -1,0 +1,185 @@
+"""The native half of Sutler."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, final
+
+from typing_extensions import CapsuleType
+
+__all__ = [
+    "Array",
+    "Batch",
+    "Dataset",
+    "Engine",
+    "Job",
+    "Pipeline",
+    "Run",
+    "__version__",
+    "bare_seconds",
+    "command_line",
+    "draw",
+    "epoch_order",
+    "make_photos",
+    "usable_cores",
+    "user_seed",
+]
+
+__version__: str
+
+@final
+class Array:
+    """An array that lends its memory: through DLPack to anyone, through `__array_interface__` to NumPy."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+@final
+class Pipeline:
+    """A checked pipeline of native operations."""
+
+    def __new__(cls, operations: str, *, dct_scaling: bool = True) -> Pipeline: ...
+    @property
+    def dtype(self) -> Literal["uint8", "float32"]: ...
+    @property
+    def size(self) -> tuple[int, int] | None: ...
+    @property
+    def static_prefix(self) -> int: ...
+
+@final
+class Dataset:
+    """A listing of samples and the way to read them."""
+
+    @staticmethod
+    def image_folder(
+        root: str | os.PathLike[str],
+        *,
+        extensions: Sequence[str] | None,
+        allow_empty: bool,
+        io: str,
+        pixels_max: int,
+        bytes_max: int,
+        progress: Callable[[int], object] | None,
+    ) -> Dataset: ...
+    @staticmethod
+    def manifest(
+        path: str | os.PathLike[str],
+        *,
+        root: str | os.PathLike[str] | None,
+        io: str,
+        pixels_max: int,
+        bytes_max: int,
+        progress: Callable[[int], object] | None,
+    ) -> Dataset: ...
+    def __len__(self) -> int: ...
+    @property
+    def classes(self) -> list[str]: ...
+    @property
+    def fingerprint(self) -> str: ...
+    def path(self, index: int) -> str: ...
+    def label(self, index: int) -> int: ...
+    def labels(self) -> list[int]: ...
+    def read(self, index: int) -> bytes: ...
+    def load(self, index: int, pipeline: Pipeline, *, seed: int, epoch: int) -> Array: ...
+
+@final
+class Engine:
+    """A set of worker threads."""
+
+    def __new__(cls, threads: int) -> Engine: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def is_here(self) -> bool: ...
+    def start(
+        self,
+        job: Job,
+        *,
+        epoch: int,
+        consumed: int,
+        shuffle: bool,
+        seed: int,
+        batch_size: int,
+        drop_last: bool,
+        rank: int,
+        world_size: int,
+    ) -> Run: ...
+    def start_drawn(
+        self, job: Job, indices: Sequence[int], *, epoch: int, consumed: int, batch_size: int, drop_last: bool
+    ) -> Run: ...
+    def start_batches(
+        self, job: Job, batches: Sequence[Sequence[int]], *, epoch: int, consumed: int
+    ) -> Run: ...
+    def close(self) -> None: ...
+
+@final
+class Job:
+    """What is prepared, and into which memory."""
+
+    def __new__(
+        cls,
+        dataset: Dataset,
+        pipeline: Pipeline,
+        *,
+        seed: int,
+        channels_last: bool,
+        batch_size: int,
+        batches_ahead: int,
+        batches_held: int,
+        errors: str,
+        errors_max: int | None = None,
+        errors_rate: float | None = None,
+    ) -> Job: ...
+    @property
+    def arena(self) -> tuple[int, int] | None: ...
+    def failures(self) -> list[tuple[int, str, str, str]]: ...
+    def metrics(self) -> str: ...
+
+@final
+class Run:
+    """One epoch, seen from the consumer."""
+
+    @property
+    def batches(self) -> int: ...
+    @property
+    def consumed(self) -> int: ...
+    def next(self, timeout: float | None = None) -> Batch | None: ...
+    def close(self) -> None: ...
+
+@final
+class Batch:
+    """A finished batch; the arrays it hands out share its memory."""
+
+    def __len__(self) -> int: ...
+    @property
+    def is_block(self) -> bool: ...
+    @property
+    def in_arena(self) -> bool: ...
+    def images(self) -> Array: ...
+    def take_images(self) -> list[Array]: ...
+    def labels(self) -> Array: ...
+    def ids(self) -> Array: ...
+
+def command_line(arguments: Sequence[str], python: str) -> int: ...
+def draw(operations: str, width: int, height: int, seed: int, epoch: int, sample: int) -> str: ...
+def epoch_order(
+    samples: int, *, shuffle: bool, seed: int, epoch: int, drop_last: bool, rank: int, world_size: int
+) -> list[int]: ...
+def make_photos(
+    root: str | os.PathLike[str], *, count: int, classes: int, seed: int, longer_side: int
+) -> None: ...
+def usable_cores() -> int: ...
+def user_seed(seed: int, epoch: int, sample: int) -> int: ...
+def bare_seconds(
+    dataset: Dataset, pipeline: Pipeline, *, shuffle: bool, seed: int, epoch: int, threads: int
+) -> float: ...

@@ -1,0 +1,146 @@
+"""Each benchmark runs on few pictures and hands over what its table shows; how fast it is, is not looked at here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sutler.testing import make_photos
+
+from benchmarks import contenders, machine, outcome, report
+from benchmarks.__main__ import main
+from benchmarks.photos import find_photos, photo_tree
+from benchmarks.worker import Direct
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torchvision")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("photos")
+    make_photos(root, 6, 2)
+    return root
+
+
+@pytest.fixture
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contenders in this process: one process for each would import torch again, which takes longer than the rest."""
+    monkeypatch.setattr("benchmarks.images.Worker", Direct)
+    monkeypatch.setattr("benchmarks.startup.Worker", Direct)
+
+
+@pytest.fixture
+def bench(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a benchmark on the photos and returns what it printed and its JSON."""
+
+    def run(name: str, *words: str) -> tuple[str, dict[str, Any]]:
+        written = tmp_path / "figures.json"
+        assert main([name, "--data", str(photos), "--json", str(written), *words]) == 0
+        return capsys.readouterr().out, json.loads(written.read_text())
+
+    return run
+
+
+@pytest.mark.usefixtures("direct")
+def test_images_takes_turns_and_says_who_is_missing(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = contenders.Entry("Nobody", "nobody", "Nobody", ("no_such_module.at_all",))
+    monkeypatch.setitem(contenders.CONTENDERS, "dali", absent)
+    options = ("--threads", "1", "--rounds", "2", "--batch-size", "4", "--repeat", "2")
+    printed, figures = bench("images", *options, "--peers", "bare", "torch-v2", "dali")
+    assert set(figures["contenders"]) == {"sutler", "bare", "torch-v2"}
+    assert all(len(each["per_s"]) == 2 for each in figures["contenders"].values())
+    assert {epoch["samples"] for each in figures["contenders"].values() for epoch in each["epochs"]} == {12}
+    assert figures["notes"] == [
+        "Nobody is left out: `no_such_module.at_all` is not installed here; `make bench` installs the peers."
+    ]
+    assert "Sutler / it" in printed
+    assert "target ≥ 0.85 × bare loop" in printed
+
+
+@pytest.mark.usefixtures("direct")
+def test_startup_lists_and_fetches_a_first_batch(bench: Any) -> None:
+    printed, figures = bench(
+        "startup", "--files", "40", "--rounds", "1", "--threads", "1", "--batch-size", "4"
+    )
+    assert set(figures["contenders"]["sutler"][0]) == {"listing", "first_batch"}
+    assert "then first batch" in printed
+
+
+def test_memory_reports_each_epoch_of_a_contender_in_its_own_process(bench: Any) -> None:
+    printed, figures = bench(
+        "memory", "--epochs", "5", "--threads", "1", "--batch-size", "2", "--repeat", "1"
+    )
+    assert len(figures["resident_bytes"]) == 5
+    assert "KiB per epoch" in printed
+
+
+def test_quality_compares_every_pipeline(bench: Any) -> None:
+    printed, figures = bench("quality", "--samples", "4")
+    assert len(figures["differences"]) == 13
+    assert all(0 <= each["differing"] <= 1 for each in figures["differences"].values())
+    assert "train pipeline, bicubic, DCT scaling" in printed
+
+
+def test_training_runs_without_a_gpu(bench: Any) -> None:
+    torch.set_num_threads(
+        1
+    )  # so small a batch is not worth more, and on a busy machine they wait for each other
+    options = ("--device", "cpu", "--samples", "4", "--batch-size", "2", "--size", "32", "--epochs", "2")
+    printed, figures = bench("h200", *options, "--threads", "1")
+    assert {"synthetic", "torch + PIL", "Sutler", "Sutler, bytes"} < set(figures["feeds"])
+    assert all(epoch["samples"] == 4 for epochs in figures["feeds"].values() for epoch in epochs)
+    assert "stalled" in printed
+
+
+def test_own_resnet_has_as_many_parameters_as_torchvisions() -> None:
+    from torchvision.models import resnet18
+
+    from benchmarks.resnet import resnet18 as own
+
+    counts = [sum(parameter.numel() for parameter in model.parameters()) for model in (own(), resnet18())]
+    assert counts[0] == counts[1]
+
+
+def test_a_saved_run_is_a_dated_folder_without_paths_of_this_machine(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(outcome, "RUNS", tmp_path)
+    words = ["quality", "--data", str(photos), "--samples", "1", "--save", "two-cores"]
+    assert main(words) == 0
+    (folder,) = tmp_path.iterdir()
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "raw.json", "summary.txt"]
+    assert folder.name.endswith("-two-cores")
+    assert str(photos) not in "".join(path.read_text() for path in folder.iterdir())
+    assert main(words) == 1
+    assert "pass another name" in capsys.readouterr().err
+
+
+def test_a_folder_without_photos_is_an_error_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["quality", "--data", str(tmp_path)]) == 1
+    assert "holds no JPEGs" in capsys.readouterr().err
+
+
+def test_photo_tree_links_each_photo_as_often_as_asked_and_cleans_up(photos: Path) -> None:
+    with photo_tree(photos, repeat=3) as tree:
+        assert tree.samples == len(find_photos(tree.root)) == 18
+        assert sorted(path.name for path in tree.root.iterdir()) == ["class_0", "class_1"]
+        root = tree.root
+    assert not root.exists()
+    with photo_tree(photos, samples=10, classes=5) as tree:
+        assert [len(list(folder.iterdir())) for folder in tree.root.iterdir()] == [2] * 5
+
+
+def test_tables_and_sparklines() -> None:
+    assert report.table(["", "img/s"], [["Sutler", "1,000"]]) == "        img/s\n------  -----\nSutler  1,000"
+    assert report.sparkline([1, 1]) == "▁▁"
+    assert report.sparkline([0, 7]) == "▁█"
+    assert report.ratios([4, 9], [2, 3]) == [2, 3]
+    assert (
+        machine.command(["images", "--data", "/some/where/photos"])
+        == 'make bench BENCH="images --data photos"'
+    )

@@ -1,0 +1,180 @@
+"""PyTorch's arguments: its defaults, its refusals, its attributes."""
+
+from __future__ import annotations
+
+import inspect
+import multiprocessing
+from typing import Any
+
+import pytest
+import sutler
+from sutler import Loader
+
+torch_data = pytest.importorskip("torch.utils.data")
+
+REFUSED_BY_BOTH: list[dict[str, Any]] = [
+    {"num_workers": -1},
+    {"timeout": -1},
+    {"num_workers": 0, "prefetch_factor": 3},
+    {"num_workers": 2, "prefetch_factor": -1},
+    {"num_workers": 0, "persistent_workers": True},
+    {"sampler": [0, 1], "shuffle": True},
+    {"batch_sampler": [[0, 1]], "batch_size": 2},
+    {"batch_sampler": [[0, 1]], "shuffle": True},
+    {"batch_sampler": [[0, 1]], "sampler": [0, 1]},
+    {"batch_sampler": [[0, 1]], "drop_last": True},
+    {"batch_size": None, "drop_last": True},
+    {"batch_size": 0},
+    {"batch_size": -3},
+    {"batch_size": 1.5},
+    {"batch_size": True},
+    {"drop_last": "yes"},
+    {"num_workers": 0, "multiprocessing_context": "fork"},
+    {"num_workers": 2, "multiprocessing_context": "no-such-method"},
+]
+
+
+@pytest.mark.parametrize("arguments", REFUSED_BY_BOTH, ids=str)
+def test_what_pytorch_refuses_is_refused_in_the_same_words(
+    augmented: sutler.ImageFolder, arguments: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match=" ") as theirs:
+        torch_data.DataLoader([1, 2, 3], **arguments)
+    with pytest.raises(ValueError, match=" ") as ours:
+        Loader(augmented, **arguments)
+    assert str(ours.value) == str(theirs.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"order": "chaos"}, "order should be one of 'strict', got 'chaos'"),
+        ({"seed": -1}, "seed should be an integer"),
+        ({"seed": 2**64}, "seed should be an integer"),
+        ({"seed": 1.5}, "seed should be an integer"),
+        ({"rank": 0}, "rank and world_size go together"),
+        ({"rank": 3, "world_size": 3}, r"Invalid rank 3, rank should be in the interval \[0, 2\]"),
+        ({"rank": -1, "world_size": 3}, "Invalid rank -1"),
+        ({"rank": 0, "world_size": 0}, "world_size should be at least 1, got 0"),
+        ({"errors": "ignore"}, "errors should be 'raise', 'skip', or a budget"),
+        ({"output": "jax"}, "output should be 'torch', 'numpy' or 'dlpack', got 'jax'"),
+        ({"device_normalize": True}, "device_normalize=True needs a device"),
+        ({"device": "cpu", "output": "numpy"}, "device='cpu' needs output='torch', got output='numpy'"),
+        ({"timeout": float("nan")}, "timeout option should be non-negative"),
+        ({"shuffle": "often"}, "shuffle should be a bool or None"),
+    ],
+    ids=str,
+)
+def test_our_own_arguments_are_checked(
+    augmented: sutler.ImageFolder, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Loader(augmented, **arguments)
+
+
+def test_a_python_dataset_is_refused_with_the_way_out() -> None:
+    dataset: Any = [1, 2, 3]
+    with pytest.raises(TypeError, match=r"builtins\.list.*torch\.utils\.data\.DataLoader"):
+        Loader(dataset)
+
+
+def test_a_wrong_context_or_in_order_is_a_type_error(augmented: sutler.ImageFolder) -> None:
+    wrong: Any = 7
+    with pytest.raises(TypeError, match="multiprocessing_context option should be a valid context"):
+        Loader(augmented, multiprocessing_context=wrong)
+    with pytest.raises(TypeError, match="in_order should be a bool"):
+        Loader(augmented, in_order=wrong)
+
+
+def test_names_and_order_of_the_arguments_are_pytorchs() -> None:
+    ours = list(inspect.signature(Loader).parameters.values())
+    theirs = list(inspect.signature(torch_data.DataLoader).parameters.values())
+    positional = [p.name for p in theirs if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert [p.name for p in ours][: len(positional)] == positional
+    assert {p.name for p in theirs} <= {p.name for p in ours}
+    their_defaults = {p.name: p.default for p in theirs}
+    for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "timeout", "in_order"):
+        assert inspect.signature(Loader).parameters[name].default == their_defaults[name], name
+
+
+def test_each_argument_is_an_attribute(augmented: sutler.ImageFolder) -> None:
+    given: dict[str, Any] = {
+        "batch_size": 3,
+        "num_workers": 2,
+        "collate_fn": list,
+        "pin_memory": False,
+        "drop_last": True,
+        "timeout": 5,
+        "worker_init_fn": print,
+        "multiprocessing_context": multiprocessing.get_context("spawn"),
+        "prefetch_factor": 4,
+        "persistent_workers": True,
+        "in_order": True,
+        "order": "strict",
+        "seed": 7,
+        "rank": 1,
+        "world_size": 2,
+        "errors": "skip",
+        "return_ids": True,
+        "output": "numpy",
+        "channels_last": True,
+        "device": None,
+        "device_normalize": False,
+        "progress": False,
+    }
+    loader = Loader(augmented, shuffle=True, **given)
+    for name, value in given.items():
+        assert getattr(loader, name) == value, name
+    assert loader.dataset is augmented
+    assert loader.shuffle is True
+    assert loader.batch_sampler.batch_size == 3
+    assert loader.batch_sampler.sampler is loader.sampler
+
+
+def test_a_loader_is_no_dataloader_but_is_sized(augmented: sutler.ImageFolder) -> None:
+    loader = Loader(augmented, batch_size=4)
+    assert not isinstance(loader, torch_data.DataLoader)
+    assert hasattr(loader.sampler, "set_epoch")
+    assert "41 samples" in repr(loader)
+
+
+@pytest.mark.parametrize("samples", [40, 41])
+@pytest.mark.parametrize("batch_size", [1, 4, 40, 41, 100, None])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("given", [False, True])
+def test_len_is_pytorchs_and_the_truth(
+    augmented: sutler.ImageFolder, samples: int, batch_size: int | None, drop_last: bool, given: bool
+) -> None:
+    if batch_size is None and drop_last:
+        pytest.skip("both refuse it")
+    arguments: dict[str, Any] = {"batch_size": batch_size, "drop_last": drop_last}
+    if given or samples != len(augmented):
+        arguments["sampler"] = range(samples)
+    loader = Loader(augmented, num_workers=1, output="numpy", **arguments)
+    theirs = torch_data.DataLoader(list(range(samples)), batch_size=batch_size, drop_last=drop_last)
+    assert len(loader) == len(theirs)
+    assert sum(1 for _ in loader) == len(theirs)
+
+
+def test_len_is_unknown_where_the_sampler_has_none(augmented: sutler.ImageFolder) -> None:
+    class Unsized:
+        def __iter__(self) -> Any:
+            return iter([3, 1])
+
+    with pytest.raises(TypeError):
+        len(Loader(augmented, sampler=Unsized()))
+    assert len(list(Loader(augmented, sampler=Unsized()))) == 2
+
+
+def test_more_threads_or_memory_than_there_is_is_an_error_and_not_a_crash(
+    augmented: sutler.ImageFolder,
+) -> None:
+    with pytest.raises(MemoryError, match="lower batch_size or prefetch_factor"):
+        next(iter(Loader(augmented, batch_size=2**40)))
+
+
+def test_a_loader_cannot_be_pickled_and_says_what_to_do(augmented: sutler.ImageFolder) -> None:
+    import pickle
+
+    with pytest.raises(TypeError, match=r"use state_dict\(\)"):
+        pickle.dumps(Loader(augmented))

@@ -1,0 +1,88 @@
+"""Figures that count what happened."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import sutler
+from sutler import Loader
+from sutler import transforms as T  # noqa: N812 - as users write it
+
+KEYS = {
+    "samples",
+    "batches",
+    "seconds",
+    "wait_seconds",
+    "stalls",
+    "served",
+    "storage_reads",
+    "storage_bytes",
+    "reads_per_sample",
+    "unique_fraction",
+    "stages",
+    "workers",
+    "memory_bytes",
+}
+
+
+def test_every_key_is_there_before_and_after(augmented: sutler.ImageFolder) -> None:
+    loader = Loader(augmented, 8, output="numpy")
+    before = loader.stats()
+    assert set(before) >= KEYS
+    assert before["samples"] == before["seconds"] == 0
+    list(loader)
+    after = loader.stats()
+    assert set(after) == set(before)
+    assert set(after["stalls"]) == {"fetch", "prep", "transport", "trainer"}
+    assert set(after["served"]) == {"encoded", "decoded", "augmented", "storage"}
+    assert set(after["stages"]) == {"fetch", "decode", "augment"}
+
+
+def test_counts_are_exact(augmented: sutler.ImageFolder) -> None:
+    loader = Loader(augmented, 8, True, num_workers=3, output="numpy")
+    for _ in range(3):
+        list(loader)
+    stats = loader.stats()
+    size = sum(Path(path).stat().st_size for path, _ in augmented.samples)
+    assert (stats["samples"], stats["batches"], stats["failed"]) == (123, 18, 0)
+    assert (stats["storage_reads"], stats["storage_bytes"]) == (123, 3 * size)
+    assert stats["served"] == {"encoded": 0, "decoded": 0, "augmented": 0, "storage": 123}
+    assert stats["reads_per_sample"] == 1.0
+    assert stats["unique_fraction"] == 1.0
+    assert stats["workers"] == 3
+    assert stats["memory_bytes"] >= 8 * 24 * 24 * 3
+    for stage in stats["stages"].values():
+        assert stage["count"] == 123
+        assert 0 <= stage["p50"] <= stage["p99"]
+        assert 0 < stage["mean"] < 1
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_the_parts_of_the_time_add_up(photos: Path, threads: int) -> None:
+    # Longer than the interval at which a waiting consumer looks for signals, so that waits are cut in pieces.
+    slow = T.Compose([T.Resize(500), T.GaussianBlur(9), T.CenterCrop(16)])
+    loader = Loader(sutler.ImageFolder(photos, slow), 20, num_workers=threads, output="numpy")
+    started = time.perf_counter()
+    trained = 0.0
+    for _ in range(2):
+        for _ in loader:
+            time.sleep(0.05)
+            trained += 0.05
+    wall = time.perf_counter() - started
+    stats = loader.stats()
+    assert sum(stats["stalls"].values()) == pytest.approx(stats["seconds"], rel=0.01)
+    waited = sum(stats["stalls"][part] for part in ("fetch", "prep", "transport"))
+    assert waited == pytest.approx(stats["wait_seconds"], rel=0.01)
+    assert stats["seconds"] == pytest.approx(wall, rel=0.05, abs=0.05)
+    assert trained <= stats["stalls"]["trainer"] < trained + 0.3 * stats["wait_seconds"] + 0.1
+    assert stats["stalls"]["prep"] > 0.5 * stats["wait_seconds"], "blurring is what takes the time here"
+
+
+def test_a_trainer_that_is_slow_waits_for_nothing(augmented: sutler.ImageFolder) -> None:
+    loader = Loader(augmented, 8, num_workers=2, output="numpy")
+    for _ in loader:
+        time.sleep(0.05)
+    stats = loader.stats()
+    assert stats["stalls"]["trainer"] > 0.8 * stats["seconds"]
