@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -236,11 +237,11 @@ class Point(NamedTuple):
     y: Any
 
 
+@dataclass
 class Box:
     """A sample of a class that nobody knows how to collate."""
 
-    def __init__(self, value: int) -> None:
-        self.value = value
+    value: int
 
 
 class OddError(Exception):

@@ -120,3 +120,20 @@ def test_the_next_epoch_has_new_workers(load: Callable[..., Any]) -> None:
 def test_a_death_without_workers_is_the_trainers_own(load: Callable[..., Any]) -> None:
     with pytest.raises(SystemExit):
         flat(load(Dying(4, 2, "sys.exit"), batch_size=2))
+
+
+def test_an_interrupt_reaches_the_trainer(
+    load: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C in a terminal goes to the trainer and all workers at once."""
+
+    def interrupt() -> None:
+        iterator = iter(load(Sleeping(400, dict.fromkeys(range(400), 0.02)), batch_size=2, num_workers=2))
+        next(iterator)
+        os.killpg(os.getpgrp(), signal.SIGINT)
+        list(iterator)
+
+    found = outcome(interrupt)
+    assert found.error == "KeyboardInterrupt"
+    assert found.seconds < PROMPTLY
+    capfd.readouterr()  # a worker that was not at its own code prints a traceback

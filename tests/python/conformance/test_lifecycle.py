@@ -6,11 +6,8 @@ import gc
 import multiprocessing
 import pickle
 import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,56 +149,3 @@ def test_pickling(load: Callable[..., Any], differs: Callable[[str], bool]) -> N
             pickle.dumps(loader)
     else:
         assert flat(pickle.loads(pickle.dumps(loader))) == [0, 1, 2, 3]
-
-
-def run(loader_class: Any, body: str) -> subprocess.CompletedProcess[str]:
-    """Runs a script in a fresh interpreter that knows `Loader`, `Places` and `children`."""
-    name = loader_class.__name__
-    script = (
-        f"from {loader_class.__module__} import {name} as Loader\n"
-        "from conformance.datasets import Places\n"
-        "from conformance.processes import children\n"
-        "import os, signal, sys\n" + textwrap.dedent(body)
-    )
-    tests = str(Path(__file__).parents[1])
-    return subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:] = {[tests, *sys.path]!r}\n{script}"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_program_may_end_in_the_middle_of_an_epoch(loader_class: Any, persistent: bool) -> None:
-    done = run(
-        loader_class,
-        f"""
-        loader = Loader(
-            Places(1000), batch_size=2, num_workers=2, persistent_workers={persistent}, multiprocessing_context="fork"
-        )
-        iterator = iter(loader)
-        next(iterator)
-        print(*children())
-        """,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    pids = [int(pid) for pid in done.stdout.split()]
-    assert len(pids) == 2
-    assert not processes.wait_until_gone(pids)
-
-
-def test_workers_end_when_the_trainer_is_killed(loader_class: Any) -> None:
-    done = run(
-        loader_class,
-        """
-        iterator = iter(Loader(Places(1000), batch_size=2, num_workers=2, multiprocessing_context="fork"))
-        next(iterator)
-        print(*children(), flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-        """,
-    )
-    pids = [int(pid) for pid in done.stdout.split()]
-    assert len(pids) == 2
-    assert not processes.wait_until_gone(pids, seconds=12)
