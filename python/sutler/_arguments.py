@@ -54,11 +54,10 @@ def check_arguments(
     device_normalize: bool,
 ) -> None:
     """Raises what PyTorch's ``DataLoader`` would raise for these arguments, or our own error for our own."""
-    if not hasattr(dataset, "__getitem__"):
+    if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "__iter__"):
         raise TypeError(
-            f"dataset should have __getitem__ and __len__, as map-style datasets do; "
-            f"{type(dataset).__module__}.{type(dataset).__qualname__} does not. Iterable datasets are not supported yet; "
-            f"keep torch.utils.data.DataLoader for this one."
+            f"dataset should have __getitem__ and __len__, as map-style datasets do, or __iter__, as iterable ones do; "
+            f"{type(dataset).__module__}.{type(dataset).__qualname__} has neither."
         )
     if num_workers is not None and num_workers < 0:
         raise ValueError(

@@ -18,13 +18,14 @@ from sutler._worker import WorkerOptions
 from sutler.datasets import NativeDataset
 
 if TYPE_CHECKING:
+    from sutler._stream_progress import StreamProgress
     from sutler.loader import Loader
 
 
 class BatchSource(Protocol):
     """The batches of one epoch in host memory, one after the other."""
 
-    def next(self) -> tuple[Any, int] | None:
+    def next(self) -> tuple[Any, int | StreamProgress] | None:
         """The next batch and how much of the epoch is consumed with it; ``None`` at the end."""
 
 
@@ -167,7 +168,7 @@ class ProcessBackend:
         self._epochs += 1
         if self._pool is not None:
             return
-        self._options.base_seed = _draw_seed(self._generator, self._options.sample_seed)
+        self._options.base_seed = draw_seed(self._generator, self._options.sample_seed)
         self._options.trainer = os.getpid()
         self._pool = WorkerPool(self._dataset, self._options, self._context)
         job.use_workers(self._pool.start_all())
@@ -209,7 +210,7 @@ class ProcessBackend:
         return "is gone" if self._pool is None else self._pool.post_mortem(worker)
 
 
-def _draw_seed(generator: Any, seed: int) -> int:
+def draw_seed(generator: Any, seed: int) -> int:
     """The base of the workers' seeds, drawn as PyTorch draws it where PyTorch is in use."""
     torch = sys.modules.get("torch")
     if torch is None:

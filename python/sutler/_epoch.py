@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sutler._cuda import DevicePrefetcher
 from sutler._device_ops import device_finisher
+from sutler._stream_progress import StreamProgress
 
 if TYPE_CHECKING:
     from sutler._sampling import Drawn
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class Position:
     """Where a job stands: its epoch, and how much of the epoch's sequence all ranks have consumed."""
 
-    __slots__ = ("complete", "consumed", "drawn", "epoch")
+    __slots__ = ("complete", "consumed", "drawn", "epoch", "streams")
 
     def __init__(self, epoch: int, consumed: int, drawn: str | None = None) -> None:
         self.epoch = epoch
@@ -27,6 +28,15 @@ class Position:
         self.drawn = drawn
         #: Whether the epoch's last batch is in the trainer's hands, so that a checkpoint belongs to the next epoch.
         self.complete = False
+        #: Where the readers of a stream are, where the dataset is one.
+        self.streams: StreamProgress | None = None
+
+    def go_on_to(self, consumed: int | StreamProgress) -> None:
+        """Another batch is in the trainer's hands."""
+        if isinstance(consumed, StreamProgress):
+            self.streams = consumed
+            consumed = consumed.samples
+        self.consumed = consumed
 
 
 class EpochIterator(Iterator[Any]):
@@ -61,7 +71,7 @@ class EpochIterator(Iterator[Any]):
         return self
 
     def __len__(self) -> int:
-        return self._left
+        return len(self._loader) if self._left is None else self._left
 
     def __next__(self) -> Any:
         if self._ended:
@@ -76,9 +86,13 @@ class EpochIterator(Iterator[Any]):
             self._position.complete = True
             self.close()
             raise StopIteration
-        batch, self._position.consumed = answer
-        self._left -= 1
-        self._position.complete = self._left == 0
+        batch, consumed = answer
+        self._position.go_on_to(consumed)
+        if self._left is None:
+            self._loader._compare_with_length(self._position.consumed)
+        else:
+            self._left -= 1
+            self._position.complete = self._left == 0
         return batch
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from sutler._worker import WorkerOptions, run_worker
@@ -19,7 +20,10 @@ END_SECONDS = 5.0
 class WorkerPool:
     """The worker processes of one loader, and the sockets to them."""
 
-    def __init__(self, dataset: Any, options: WorkerOptions, context: Any) -> None:
+    def __init__(
+        self, dataset: Any, options: WorkerOptions, context: Any, run: Callable[..., None] = run_worker
+    ) -> None:
+        self._run = run
         self._dataset = dataset
         self._options = options
         self._context = multiprocessing.get_context(context) if context is None or isinstance(context, str) else context
@@ -38,7 +42,7 @@ class WorkerPool:
                 raise RuntimeError("the workers are being ended")
             ours, theirs = multiprocessing.Pipe(duplex=True)
             process = self._context.Process(
-                target=run_worker,
+                target=self._run,
                 args=(self._dataset, theirs, dataclasses.replace(self._options, worker=worker)),
                 name=f"sutler-worker-{worker}",
                 daemon=True,
@@ -61,6 +65,14 @@ class WorkerPool:
             name = signal.Signals(-code).name if -code in list(signal.Signals) else "unknown"
             return f"(pid {process.pid}) was killed by signal {-code} ({name})"
         return f"(pid {process.pid}) ended with exit code {code}"
+
+    def sentinel(self, worker: int) -> int:
+        """A descriptor that becomes ready when a worker ends."""
+        return int(self._processes[worker].sentinel)
+
+    def is_alive(self, worker: int) -> bool:
+        """Whether a worker runs."""
+        return bool(self._processes[worker].is_alive())
 
     @property
     def pids(self) -> list[int]:

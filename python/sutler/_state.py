@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sutler._epoch import Position
+from sutler._stream_state import check_stream_state, make_stream_state
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
@@ -23,6 +24,8 @@ def _describe_order(loader: Loader) -> str:
 
 def make_state(loader: Loader, position: Position) -> dict[str, Any]:
     """The state of a loader at a position."""
+    if loader._streams is not None:
+        return make_stream_state(loader._streams, position)
     return {
         "version": STATE_VERSION,
         "epoch": position.epoch,
@@ -38,6 +41,8 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
 
 def check_state(loader: Loader, state: dict[str, Any]) -> Position:
     """The position in a state, if the state belongs to this loader."""
+    if loader._streams is not None:
+        return check_stream_state(loader._streams, state)
     expected = make_state(loader, Position(0, 0))
     if not isinstance(state, dict):
         raise ValueError(f"this is not a state of a sutler.Loader but a {type(state).__name__}")

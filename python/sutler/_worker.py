@@ -48,6 +48,24 @@ class Hangup(Exception):  # noqa: N818 - not an error: the trainer is done with 
     """The trainer has hung up or is gone."""
 
 
+def receive(connection: socket.socket, count: int, trainer: int) -> tuple[bytes, list[int]]:
+    """So many bytes from the trainer and the descriptors that came with them; watches whether it still lives."""
+    received = bytearray()
+    descriptors: list[int] = []
+    while len(received) < count:
+        ready, _, _ = select.select([connection], [], [], PARENT_CHECK_SECONDS)
+        if not ready:
+            if os.getppid() != trainer:
+                raise Hangup
+            continue
+        data, found, _, _ = socket.recv_fds(connection, count - len(received), 1)
+        if not data:
+            raise Hangup
+        received += data
+        descriptors += found
+    return bytes(received), descriptors
+
+
 class Worker:
     """One worker's side of the conversation."""
 
@@ -67,20 +85,7 @@ class Worker:
     # --- the socket ---
 
     def _receive(self, count: int) -> tuple[bytes, list[int]]:
-        received = bytearray()
-        descriptors: list[int] = []
-        while len(received) < count:
-            ready, _, _ = select.select([self._socket], [], [], PARENT_CHECK_SECONDS)
-            if not ready:
-                if os.getppid() != self._options.trainer:
-                    raise Hangup
-                continue
-            data, found, _, _ = socket.recv_fds(self._socket, count - len(received), 1)
-            if not data:
-                raise Hangup
-            received += data
-            descriptors += found
-        return bytes(received), descriptors
+        return receive(self._socket, count, self._options.trainer)
 
     def _say(self, kind: bytes, body: bytes) -> None:
         self._replies += kind + struct.pack("<Q", len(body)) + body
@@ -204,8 +209,10 @@ def _copy(target: memoryview, data: bytes) -> None:
     target[:] = data
 
 
-def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> None:
-    """The life of a worker process."""
+def set_up(
+    dataset: Any, connection: Connection, options: WorkerOptions
+) -> tuple[socket.socket, BaseException | None]:
+    """Makes this process a worker: the socket to the trainer, and what `worker_init_fn` raised."""
     # Ctrl-C reaches the whole process group; it is for the trainer to say what happens next.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     seed = options.base_seed + options.worker
@@ -225,6 +232,12 @@ def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> 
             options.init_fn(options.worker)
     except Exception as error:
         init_error = error
+    return channel, init_error
+
+
+def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> None:
+    """The life of a worker process."""
+    channel, init_error = set_up(dataset, connection, options)
     worker = Worker(dataset if init_error is None else _Broken(init_error), channel, options)
     try:
         worker.serve()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,3 +42,17 @@ def enter_worker(info: WorkerInfo) -> None:
         worker._worker_info = worker.WorkerInfo(
             id=info.id, num_workers=info.num_workers, seed=info.seed, dataset=info.dataset
         )
+
+
+@contextmanager
+def as_if_no_worker() -> Iterator[None]:
+    """Lets PyTorch's own code believe for a while that it runs in the trainer."""
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    if worker is None:
+        yield
+        return
+    info, worker._worker_info = worker._worker_info, None
+    try:
+        yield
+    finally:
+        worker._worker_info = info

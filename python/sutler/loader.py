@@ -18,6 +18,8 @@ from sutler._output import Output, resolve_output
 from sutler._python_batches import InlineBatches
 from sutler._sampling import Drawn, EpochBatchSampler, EpochSampler
 from sutler._state import check_drawn, check_state, make_state
+from sutler._stream_reader import is_stream
+from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
 
@@ -126,6 +128,14 @@ class Loader:
             device=device,
             device_normalize=device_normalize,
         )
+        if is_stream(dataset):
+            check_stream_arguments(
+                shuffle=shuffle,
+                sampler=sampler,
+                batch_sampler=batch_sampler,
+                errors=errors,
+                return_ids=return_ids,
+            )
         self.dataset = dataset
         self.batch_size = None if batch_sampler is not None else batch_size
         self.shuffle = bool(shuffle)
@@ -155,7 +165,7 @@ class Loader:
         self._given_sampler = sampler
         self._given_batch_sampler = batch_sampler
         self._clock = EpochSampler(
-            len(dataset),
+            0 if is_stream(dataset) else len(dataset),
             shuffle=self.shuffle,
             seed=self.seed,
             drop_last=drop_last,
@@ -171,6 +181,9 @@ class Loader:
             )
 
         self._backend: Backend = make_backend(self, dataset)
+        self._streams = StreamBackend(self) if is_stream(dataset) else None
+        #: How many samples a stream was said to have when the loader's length was asked for.
+        self._stream_length: int | None = None
         self._position: Position | None = None
         self._resume: Position | None = None
         self._engine: _sutler.Engine | None = None
@@ -189,10 +202,13 @@ class Loader:
         wanted = -(-self.prefetch_factor * max(1, self.num_workers) // batch_size)
         return max(1, self.prefetch_factor, wanted)
 
-    def _start_engine(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
-        """Threads and memory, made when first needed and again after a fork."""
+    def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError("this loader is closed; make a new one to iterate again")
+
+    def _start_engine(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
+        """Threads and memory, made when first needed and again after a fork."""
+        self._check_open()
         if self._owner != os.getpid():
             # A forked child has none of the threads, and their locks may be held for ever: start afresh.
             self._owner = os.getpid()
@@ -263,8 +279,12 @@ class Loader:
         """Whether a dataset written in Python is called by the trainer itself."""
         return self.num_workers == 0 and not isinstance(self.dataset, NativeDataset)
 
-    def _source(self, position: Position, drawn: Drawn | None) -> tuple[BatchSource, int, Callable[[], None]]:
-        """Begins an epoch at a position: its batches, how many there are, and how to call the rest off."""
+    def _source(self, position: Position, drawn: Drawn | None) -> tuple[BatchSource, int | None, Callable[[], None]]:
+        """Begins an epoch at a position: its batches, how many there are if known, and how to call the rest off."""
+        if self._streams is not None:
+            self._check_open()
+            stream = self._streams.begin(position.streams)
+            return stream, None, stream.close
         if self._in_process():
             return self._plan_in_process(position, drawn)
         run, job = self._begin(position, drawn)
@@ -332,14 +352,22 @@ class Loader:
             return len(
                 cast(Sized, self._given_batch_sampler)
             )  # TypeError where it has no length, as documented
-        samples = len(cast(Sized, self.sampler))
+        if self._streams is not None:
+            samples = self._stream_length = len(self.dataset)
+        else:
+            samples = len(cast(Sized, self.sampler))
         batch_size = self.batch_size or 1
         return samples // batch_size if self.drop_last else -(-samples // batch_size)
+
+    def _compare_with_length(self, samples: int) -> None:
+        warn_if_longer(self.dataset, self._stream_length, samples, self.num_workers)
 
     # --- checkpoints -----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands: small, plain JSON, to be kept with the model's checkpoint.
+
+        Of an iterable dataset that has a ``state_dict`` itself it holds that too, whatever it is, once per worker.
 
         Valid between any two batches, and on any rank: all ranks consume in step, so one rank's state can be loaded by
         all of them, and by any other number of them.
@@ -349,7 +377,8 @@ class Loader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state: the next ``iter(loader)`` delivers the exact rest of that epoch.
 
-        ``batch_size``, ``num_workers`` and ``world_size`` may differ from those it was saved with.
+        ``batch_size``, ``num_workers`` and ``world_size`` may differ from those it was saved with; for an iterable
+        dataset ``num_workers`` must be the same, as each worker goes through the dataset on its own.
 
         Raises:
             ValueError: The state belongs to another dataset or another order; the message shows both sides.
@@ -414,6 +443,8 @@ class Loader:
                 self._backend.hang_up(self._job)
                 self._engine.close()
                 self._backend.end()
+            if self._streams is not None:
+                self._streams.end()
             if self._pinned is not None:
                 self._pinned.close()
         self._iterators.clear()
@@ -437,8 +468,9 @@ class Loader:
         )
 
     def __repr__(self) -> str:
+        size = "" if self._streams is not None else f" of {len(self.dataset):,} samples"
         return (
-            f"Loader({type(self.dataset).__name__} of {len(self.dataset):,} samples, batch_size={self.batch_size}, "
+            f"Loader({type(self.dataset).__name__}{size}, batch_size={self.batch_size}, "
             f"shuffle={self.shuffle}, num_workers={self.num_workers}, order={self.order!r})"
         )
 

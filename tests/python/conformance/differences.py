@@ -96,9 +96,4 @@ DIFFERENCES = {
         sutler="A `Loader` cannot: `TypeError`, with the remedy.",
         reason="It holds threads, memory and worker processes; `state_dict()` is what a checkpoint needs.",
     ),
-    "iterable_datasets": Difference(
-        torch="Any `IterableDataset` is served.",
-        sutler="Iterable datasets are refused with a `TypeError` that says what to use instead.",
-        reason="Not supported yet: their samples have no indices, on which order, resume and seeding rest.",
-    ),
 }

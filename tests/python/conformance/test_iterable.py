@@ -14,14 +14,6 @@ from .datasets import RaisingStream, ShardedStream, SizedStream, Stream, flat
 from .expect import raises
 
 
-@pytest.fixture(autouse=True)
-def served(loader_class: Any, differs: Callable[[str], bool]) -> None:
-    if differs("iterable_datasets"):
-        with pytest.raises(TypeError, match="iterable"):
-            loader_class(Stream(4))
-        pytest.skip("iterable datasets are refused")
-
-
 def shard(worker: int) -> None:
     """Cuts the stream of a worker to its share, as the documentation shows."""
     info = get_worker_info()
