@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import pickle
@@ -16,7 +17,17 @@ from sutler import _payload, _worker_errors
 from sutler._processes import WorkerPool
 from sutler._stream_progress import StreamProgress
 from sutler._stream_reader import ReaderProgress
-from sutler._stream_worker import ANSWER, BEGIN, END, ERROR, LAST_BATCH, ORDER, READ, StreamOptions, run_stream_worker
+from sutler._stream_worker import (
+    ANSWER,
+    BEGIN,
+    END,
+    ERROR,
+    LAST_BATCH,
+    ORDER,
+    READ,
+    StreamOptions,
+    run_stream_worker,
+)
 from sutler.errors import WorkerError
 
 #: How often a worker that should be at work is looked for: an orphan of its own may hold what would tell of its death.
@@ -40,7 +51,7 @@ class Answer:
 
     def value(self) -> Any:
         """The batch, in memory that lives as long as the batch; raises what the worker raised."""
-        value = None if self.payload is None else _payload.load(self.payload)
+        value: Any = None if self.payload is None else _payload.load(self.payload)
         if self.kind == ERROR:
             raise _worker_errors.rebuild(value)
         return value
@@ -76,10 +87,9 @@ class StreamWorkers:
         self._order(worker, READ, b"")
 
     def _order(self, worker: int, kind: bytes, body: bytes) -> None:
-        try:
+        # What a dead worker sent before it died is still to be had; its death is an error when that is used up.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._channels[worker].sendall(ORDER.pack(kind, self._epoch, len(body)) + body)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # what it sent before it died comes first; its death is an error when that is used up
 
     def receive(self, worker: int, samples: int, timeout: float, stop: socket.socket) -> Answer | None:
         """A worker's next answer of this epoch; ``None`` once `stop` is shut down."""
@@ -87,7 +97,9 @@ class StreamWorkers:
         channel = self._channels[worker]
         sentinel = self._pool.sentinel(worker)
         while True:
-            left = LOOK_SECONDS if deadline is None else min(LOOK_SECONDS, max(0.0, deadline - time.monotonic()))
+            left = (
+                LOOK_SECONDS if deadline is None else min(LOOK_SECONDS, max(0.0, deadline - time.monotonic()))
+            )
             ready = wait([channel, sentinel, stop], left)
             if stop in ready:
                 return None
@@ -157,9 +169,7 @@ def _end(owner: int, pool: WorkerPool, channels: list[socket.socket]) -> None:
         return  # a forked child: they are its parent's
     pool.refuse()
     for channel in channels:
-        try:
+        with contextlib.suppress(OSError):  # the other side is gone
             channel.shutdown(socket.SHUT_RDWR)  # not only our copy: workers forked later have theirs
-        except OSError:
-            pass  # the other side is gone
         channel.close()
     pool.end()

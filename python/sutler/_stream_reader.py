@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,17 +72,16 @@ class StreamReader:
         self._collate = collate
         self._ended = start.ended
         self._samples = start.samples
-        self._iterator: Iterator[Any] = iter(()) if start.ended else self._open(start)
+        self._iterator: Any = iter(()) if start.ended else self._open(start)
 
-    def _open(self, start: ReaderProgress) -> Iterator[Any]:
+    def _open(self, start: ReaderProgress) -> Any:
         """The stream's iterator, where the earlier reader left it."""
         states = {} if start.state is None else pickle.loads(start.state)
         if "dataset" in states:
             self._dataset.load_state_dict(states["dataset"])
-        iterator = iter(self._dataset)
+        iterator: Any = iter(self._dataset)
         if "iterator" in states:
-            load: Any = iterator
-            load.load_state_dict(states["iterator"])
+            iterator.load_state_dict(states["iterator"])
         elif "dataset" in states and iterator is self._dataset:
             # Its `__iter__` may have begun anew, so it is told again.
             self._dataset.load_state_dict(states["dataset"])
@@ -92,8 +91,8 @@ class StreamReader:
                     next(iterator)
                 except StopIteration:
                     raise ValueError(
-                        f"the state was saved after {start.samples} samples of this stream, which now ends after {passed}; "
-                        "resume needs the same stream"
+                        f"the state was saved after {start.samples} samples of this stream, which now ends after "
+                        f"{passed}; resume needs the same stream"
                     ) from None
         return iterator
 
@@ -139,7 +138,6 @@ class StreamReader:
         if _is_stateful(self._dataset):
             states["dataset"] = self._dataset.state_dict()
         if self._iterator is not self._dataset and _is_stateful(self._iterator):
-            stateful: Any = self._iterator
-            states["iterator"] = stateful.state_dict()
+            states["iterator"] = self._iterator.state_dict()
         # Pickled at once: the next sample may change what the state refers to.
         return ReaderProgress(self._samples, self._ended, pickle.dumps(states) if states else None)

@@ -35,7 +35,9 @@ def check_stream_state(streams: StreamBackend, state: Any) -> Position:
             f"the state was saved in {state.get('sampling')} order by a loader of a dataset with __getitem__; this "
             f"loader's dataset, {streams.fingerprint()}, is a stream. Pass the dataset that the state was saved for"
         )
-    missing = [key for key in ("version", "epoch", "fingerprint", "num_workers", "progress") if key not in state]
+    missing = [
+        key for key in ("version", "epoch", "fingerprint", "num_workers", "progress") if key not in state
+    ]
     if missing:
         raise ValueError(f"this is not a state of a sutler.Loader: it has no {', '.join(missing)}")
     if state["version"] != STREAM_STATE_VERSION:

@@ -6,6 +6,7 @@ a batch can stay where it is for as long as the trainer holds it, and nothing is
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import pickle
@@ -101,7 +102,9 @@ class StreamWorker:
 
     def _read(self) -> tuple[bytes, int, bytes, tuple[bytes, list[memoryview], int]]:
         if self._reader is None:
-            raise self._broken or RuntimeError("a batch was asked for before the epoch began; please report this")
+            raise self._broken or RuntimeError(
+                "a batch was asked for before the epoch began; please report this"
+            )
         batch = self._reader.read()
         progress = self._reader.progress()
         kind = LAST_BATCH if progress.ended else BATCH
@@ -111,7 +114,5 @@ class StreamWorker:
 def run_stream_worker(dataset: Any, connection: Connection, options: StreamOptions) -> None:
     """The life of a worker process."""
     channel, init_error = set_up(dataset, connection, options)
-    try:
+    with contextlib.suppress(Hangup, BrokenPipeError, ConnectionResetError):
         StreamWorker(dataset, channel, options, init_error).serve()
-    except (Hangup, BrokenPipeError, ConnectionResetError):
-        pass

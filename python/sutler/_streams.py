@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sutler._backend import draw_seed
 from sutler._cuda import make_pinner
 from sutler._python_batches import default_collate
+from sutler._stream_figures import MeasuredStream, StreamFigures
 from sutler._stream_processes import StreamWorkers
 from sutler._stream_progress import StreamProgress
 from sutler._stream_reader import EndOfStream, PrivateCollate, StreamReader
@@ -40,13 +41,17 @@ def check_stream_arguments(
             "after the bad one. Catch the error inside the stream"
         )
     if return_ids:
-        raise ValueError("return_ids=True needs a dataset with __getitem__: the samples of a stream have no indices")
+        raise ValueError(
+            "return_ids=True needs a dataset with __getitem__: the samples of a stream have no indices"
+        )
 
 
 class InlineStream:
     """The batches of one epoch, made by the trainer itself: `num_workers=0`."""
 
-    def __init__(self, options: StreamOptions, dataset: Any, progress: StreamProgress, pin: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, options: StreamOptions, dataset: Any, progress: StreamProgress, pin: Callable[[Any], Any]
+    ) -> None:
         self._progress = progress
         self._pin = pin
         self._reader = StreamReader(
@@ -137,10 +142,12 @@ class StreamBackend:
         self._persistent = loader.persistent_workers
         self._ahead = loader.prefetch_factor
         self._timeout = loader.timeout
-        self._pin = make_pinner(loader.pin_memory, loader.device)
+        self._pin_memory = loader.pin_memory
+        self._device = loader.device
         self._kept: StreamWorkers | None = None
         self._owner = os.getpid()
         self.num_workers = loader.num_workers
+        self.figures = StreamFigures()
         self._options = StreamOptions(
             worker=0,
             num_workers=loader.num_workers,
@@ -166,14 +173,18 @@ class StreamBackend:
         """The progress of an epoch that has not begun."""
         return StreamProgress.beginning(max(1, self.num_workers))
 
-    def begin(self, progress: StreamProgress | None) -> InlineStream | WorkerStream:
+    def begin(self, progress: StreamProgress | None) -> MeasuredStream:
         """Begins an epoch, or goes on with one."""
         progress = progress or self.beginning()
+        return MeasuredStream(self._begin(progress), progress.samples, self.figures)
+
+    def _begin(self, progress: StreamProgress) -> InlineStream | WorkerStream:
+        pin = make_pinner(self._pin_memory, self._device)
         if self.num_workers == 0:
-            return InlineStream(self._options, self._dataset, progress, self._pin)
+            return InlineStream(self._options, self._dataset, progress, pin)
         workers = self._take()
         workers.begin(progress, self._ahead)
-        return WorkerStream(workers, progress, self._timeout, self._pin, self._give_back)
+        return WorkerStream(workers, progress, self._timeout, pin, self._give_back)
 
     def _take(self) -> StreamWorkers:
         """Workers that stayed, unless an epoch that was not left has them; else new ones."""

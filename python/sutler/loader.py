@@ -35,7 +35,8 @@ class Loader:
     by threads outside of Python, so there is nothing to start up, nothing to pickle, and no copy between processes.
 
     Args:
-        dataset: A native dataset.
+        dataset: A native dataset, any object with ``__getitem__`` and ``__len__``, or a stream: an object that has only
+            ``__iter__``, such as an ``IterableDataset``, of which every worker goes through its own copy.
         batch_size: Samples per batch; ``None`` yields single samples.
         shuffle: Reorder the samples in every epoch.
         sampler: Where the order comes from instead; an iterable of indices.
@@ -395,6 +396,8 @@ class Loader:
 
     def _figures(self) -> tuple[dict[str, Any], list[Failure]]:
         """The job's own figures and failures: its last ones once the loader is closed, none yet in a forked child."""
+        if self._streams is not None:
+            return self._streams.figures.metrics(), []
         if self._job is None or self._owner != os.getpid():
             return self._last_figures
         return json.loads(self._job.metrics()), [Failure(*fields) for fields in self._job.failures()]
