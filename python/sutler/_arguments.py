@@ -78,6 +78,8 @@ def check_arguments(
     _check_context(multiprocessing_context, num_workers)
     if shuffle not in (None, False, True):
         raise ValueError(f"shuffle should be a bool or None, got {shuffle!r}")
+    if shuffle and sampler is None and batch_sampler is None and len(dataset) == 0:
+        raise ValueError("num_samples should be a positive integer value, but got num_samples=0")
     if sampler is not None and shuffle:
         raise ValueError("sampler option is mutually exclusive with shuffle")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):

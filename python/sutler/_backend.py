@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sutler import _sutler
 from sutler._assembly import HostBatches
+from sutler._keys import KeyTable
 from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
 from sutler._worker import WorkerOptions
@@ -33,6 +34,8 @@ class Backend(Protocol):
 
     #: Operations that are left for the device.
     device_operations: list[dict[str, Any]]
+    #: The numbers of keys that are none, where the dataset may be asked for such.
+    keys: KeyTable | None
 
     def fingerprint(self) -> str:
         """A name for the dataset, by which a checkpoint knows it again."""
@@ -61,6 +64,8 @@ class Backend(Protocol):
 
 class NativeBackend:
     """A native dataset: the engine's own threads do everything."""
+
+    keys = None
 
     def __init__(self, loader: Loader, dataset: NativeDataset) -> None:
         self._dataset = dataset
@@ -130,13 +135,15 @@ class ProcessBackend:
             base_seed=0,
             sample_seed=loader.seed,
             batch_rows=1,
-            dense=loader.collate_fn is None and (loader.batch_size is not None or loader._given_batch_sampler is not None),
+            batched=loader._batched(),
+            dense=loader._collates_plainly(),
             init_fn=loader.worker_init_fn,
             trainer=os.getpid(),
         )
         self._generator = loader.generator
         self._pool: WorkerPool | None = None
         self._epochs = 0
+        self.keys = KeyTable()
         self.device_operations: list[dict[str, Any]] = []
 
     def fingerprint(self) -> str:
@@ -144,14 +151,13 @@ class ProcessBackend:
         own = getattr(self._dataset, "fingerprint", None)
         if isinstance(own, str):
             return own
-        name = f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}:{len(self._dataset)}"
+        name = f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}:{length_of(self._dataset)}"
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
     def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
         """A job whose workers come with the first epoch."""
         self._options.batch_rows = batch_size
         return _sutler.Job.with_processes(
-            samples=len(self._dataset),
             batch_size=batch_size,
             batches_ahead=batches_ahead,
             batches_held=batches_held,
@@ -165,6 +171,9 @@ class ProcessBackend:
     def enter_epoch(self, job: _sutler.Job) -> None:
         """New workers, unless there are some that stay or that another running epoch uses."""
         self._epochs += 1
+        fresh = self.keys.take_fresh()
+        if fresh:
+            job.add_keys(fresh)
         if self._pool is not None:
             return
         self._options.base_seed = _draw_seed(self._generator, self._options.sample_seed)
@@ -174,7 +183,7 @@ class ProcessBackend:
 
     def source(self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int) -> BatchSource:
         """Batches of samples that the processes left in shared memory."""
-        return ProcessBatches(loader, run, job)
+        return ProcessBatches(loader, run, job, self.keys)
 
     def leave_epoch(self, job: _sutler.Job) -> None:
         """Workers that are not to stay end with the last running epoch."""
@@ -220,6 +229,21 @@ def _draw_seed(generator: Any, seed: int) -> int:
 def default_workers(dataset: Any) -> int:
     """How many workers a loader has when nobody says: all usable cores for native threads, none for Python."""
     return _sutler.usable_cores() if isinstance(dataset, NativeDataset) else 0
+
+
+def length_of(dataset: Any) -> int | None:
+    """How many samples a dataset has, if it knows: with a sampler it need not."""
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
+
+
+def abandon(backend: Backend, job: _sutler.Job, owner: int) -> None:
+    """Ends what a loader started that was dropped without being closed."""
+    if owner == os.getpid():
+        backend.hang_up(job)
+        backend.end()
 
 
 def make_backend(loader: Loader, dataset: Any) -> Backend:

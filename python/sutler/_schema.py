@@ -161,17 +161,18 @@ def _store_array(leaf: Dense, value: Any, memory: np.ndarray[Any, Any], row: int
 def view(schema: Schema, batch: Any, count: int, convert: Any, collate: Any, others: list[list[Any]]) -> Any:
     """The collated batch: its arrays over the block's first `count` rows, the rest through `collate`."""
 
-    def visit(node: Any) -> Any:
+    def visit(node: Any, column: type) -> Any:
         if type(node) is Dense:
             return convert(batch.block(node.offset, [count, *node.shape], node.dtype))
         if type(node) is Sequence:
-            items = [visit(child) for child in node.items]
+            items = [visit(child, tuple) for child in node.items]
             return items if node.cls is None else node.cls(*items)
         if type(node) is Mapping:
-            return dict(zip(node.keys, (visit(child) for child in node.items), strict=True))
-        return collate([row[node.index] for row in others])
+            return dict(zip(node.keys, (visit(child, list) for child in node.items), strict=True))
+        return collate(column(row[node.index] for row in others))
 
-    return visit(schema.root)
+    # PyTorch's collation hands texts on as it finds them: in a tuple where it took sequences apart, else in a list.
+    return visit(schema.root, list)
 
 
 def sample_of(schema: Schema, batch: Any, row: int, convert: Any, others: list[Any]) -> Any:
