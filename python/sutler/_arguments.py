@@ -57,8 +57,8 @@ def check_arguments(
     if not hasattr(dataset, "__getitem__"):
         raise TypeError(
             f"dataset should have __getitem__ and __len__, as map-style datasets do; "
-            f"{type(dataset).__module__}.{type(dataset).__qualname__} does not. Iterable datasets are not supported yet; "
-            f"keep torch.utils.data.DataLoader for this one."
+            f"{type(dataset).__module__}.{type(dataset).__qualname__} does not. Iterable datasets are not "
+            f"supported yet; keep torch.utils.data.DataLoader for this one."
         )
     if num_workers is not None and num_workers < 0:
         raise ValueError(

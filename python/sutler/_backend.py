@@ -65,7 +65,7 @@ class Backend(Protocol):
 class NativeBackend:
     """A native dataset: the engine's own threads do everything."""
 
-    keys = None
+    keys: KeyTable | None = None
 
     def __init__(self, loader: Loader, dataset: NativeDataset) -> None:
         self._dataset = dataset
@@ -143,7 +143,8 @@ class ProcessBackend:
         self._generator = loader.generator
         self._pool: WorkerPool | None = None
         self._epochs = 0
-        self.keys = KeyTable()
+        self._table = KeyTable()
+        self.keys: KeyTable | None = self._table
         self.device_operations: list[dict[str, Any]] = []
 
     def fingerprint(self) -> str:
@@ -151,7 +152,9 @@ class ProcessBackend:
         own = getattr(self._dataset, "fingerprint", None)
         if isinstance(own, str):
             return own
-        name = f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}:{length_of(self._dataset)}"
+        name = (
+            f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}:{length_of(self._dataset)}"
+        )
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
     def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
@@ -171,9 +174,7 @@ class ProcessBackend:
     def enter_epoch(self, job: _sutler.Job) -> None:
         """New workers, unless there are some that stay or that another running epoch uses."""
         self._epochs += 1
-        fresh = self.keys.take_fresh()
-        if fresh:
-            job.add_keys(fresh)
+        job.add_keys(self._table.take_fresh())
         if self._pool is not None:
             return
         self._options.base_seed = _draw_seed(self._generator, self._options.sample_seed)
@@ -183,7 +184,7 @@ class ProcessBackend:
 
     def source(self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int) -> BatchSource:
         """Batches of samples that the processes left in shared memory."""
-        return ProcessBatches(loader, run, job, self.keys)
+        return ProcessBatches(loader, run, job, self._table)
 
     def leave_epoch(self, job: _sutler.Job) -> None:
         """Workers that are not to stay end with the last running epoch."""
@@ -248,4 +249,8 @@ def abandon(backend: Backend, job: _sutler.Job, owner: int) -> None:
 
 def make_backend(loader: Loader, dataset: Any) -> Backend:
     """The backend that suits a dataset."""
-    return NativeBackend(loader, dataset) if isinstance(dataset, NativeDataset) else ProcessBackend(loader, dataset)
+    return (
+        NativeBackend(loader, dataset)
+        if isinstance(dataset, NativeDataset)
+        else ProcessBackend(loader, dataset)
+    )

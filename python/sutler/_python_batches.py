@@ -87,10 +87,14 @@ class ProcessBatches:
         complete = self._plain and all(in_block) and [row for row, _, _ in rows] == list(range(len(rows)))
         if complete:
             extras = [other if other is not None else [] for other in others]
-            collated = _schema.view(self._known_schema(), batch, len(rows), self._convert, self._collate, extras)
+            collated = _schema.view(
+                self._known_schema(), batch, len(rows), self._convert, self._collate, extras
+            )
         else:
             samples = [
-                _schema.sample_of(self._known_schema(), batch, row, self._convert, other or []) if inside else other
+                _schema.sample_of(self._known_schema(), batch, row, self._convert, other or [])
+                if inside
+                else other
                 for (row, inside, _), other in zip(rows, others, strict=True)
             ]
             collated = self._collate(samples[0] if self._single else samples)
@@ -121,7 +125,7 @@ def _append_ids(collated: Any, keys: list[Any], single: bool, convert: Callable[
 
 def _load(payload: Any) -> Any:
     array = np.asarray(payload)
-    return _payload.load(memoryview(array)) if array.nbytes else None
+    return _payload.load(array.data) if array.nbytes else None
 
 
 class InlineBatches:
@@ -153,7 +157,9 @@ class InlineBatches:
         try:
             made = self._make(keys)
         except StopIteration as error:
-            raise RuntimeError("the dataset or collate_fn raised StopIteration; an epoch ends on its own") from error
+            raise RuntimeError(
+                "the dataset or collate_fn raised StopIteration; an epoch ends on its own"
+            ) from error
         if self._return_ids:
             made = _append_ids(made, keys, self._single, self._convert)
         return made, consumed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import operator
 from collections.abc import Callable, Iterable, Iterator
@@ -139,10 +140,8 @@ def _numbering(keys: KeyTable | None) -> Callable[[Any], int]:
         return int
 
     def number(key: Any) -> int:
-        try:
+        with contextlib.suppress(TypeError):  # a key of another kind
             key = operator.index(key)  # NumPy's integers, and tensors without dimensions
-        except TypeError:
-            pass  # a key of another kind
         return keys.number(key)
 
     return number

@@ -27,9 +27,9 @@ class Dense(NamedTuple):
 
 
 class Other(NamedTuple):
-    """Something that travels beside the block: the `index`-th of such things."""
+    """Something that travels beside the block: which of such things."""
 
-    index: int
+    place: int
 
 
 class Sequence(NamedTuple):
@@ -83,7 +83,11 @@ def _dense_type(value: Any) -> tuple[str, str, tuple[int, ...]] | None:
             and not value.is_quantized
         )
         name = str(value.dtype).removeprefix("torch.")
-        return ("tensor", name, tuple(value.shape)) if plain and not name.startswith(("complex", "float8")) else None
+        return (
+            ("tensor", name, tuple(value.shape))
+            if plain and not name.startswith(("complex", "float8"))
+            else None
+        )
     return None
 
 
@@ -138,7 +142,7 @@ def store(schema: Schema, sample: Any, memory: np.ndarray[Any, Any], row: int) -
         else:
             if _dense_type(value) is not None:
                 raise Mismatch
-            others[node.index] = value
+            others[node.place] = value
 
     visit(schema.root, sample)
     return others
@@ -169,7 +173,7 @@ def view(schema: Schema, batch: Any, count: int, convert: Any, collate: Any, oth
             return items if node.cls is None else node.cls(*items)
         if type(node) is Mapping:
             return dict(zip(node.keys, (visit(child, list) for child in node.items), strict=True))
-        return collate(column(row[node.index] for row in others))
+        return collate(column(row[node.place] for row in others))
 
     # PyTorch's collation hands texts on as it finds them: in a tuple where it took sequences apart, else in a list.
     return visit(schema.root, list)
@@ -194,6 +198,6 @@ def sample_of(schema: Schema, batch: Any, row: int, convert: Any, others: list[A
             return tuple(items) if node.source is tuple else items
         if type(node) is Mapping:
             return dict(zip(node.keys, (visit(child) for child in node.items), strict=True))
-        return others[node.index]
+        return others[node.place]
 
     return visit(schema.root)

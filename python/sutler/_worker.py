@@ -5,6 +5,7 @@ The conversation is described where its other side is, in the engine's `process/
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import pickle
@@ -250,10 +251,8 @@ def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> 
     except Exception as error:
         init_error = error
     worker = Worker(dataset if init_error is None else _Broken(init_error), channel, options)
-    try:
+    with contextlib.suppress(Hangup, BrokenPipeError, ConnectionResetError):
         worker.serve()
-    except (Hangup, BrokenPipeError, ConnectionResetError):
-        pass
 
 
 class _Broken:

@@ -35,7 +35,7 @@ def enter_worker(info: WorkerInfo) -> None:
     """Makes this process a worker, for our `get_worker_info` and PyTorch's."""
     global _current
     _current = info
-    worker = sys.modules.get("torch.utils.data._utils.worker")
+    worker: Any = sys.modules.get("torch.utils.data._utils.worker")
     if worker is not None:
         worker._worker_info = worker.WorkerInfo(
             id=info.id, num_workers=info.num_workers, seed=info.seed, dataset=info.dataset

@@ -315,8 +315,9 @@ class Loader:
     def _plan_in_process(
         self, position: Position, drawn: Drawn | None
     ) -> tuple[BatchSource, int, Callable[[], None]]:
+        # What was drawn is bounded by a sample's number alone: it is for the dataset to say which it does not have.
         batches, consumed = _sutler.plan_batches(
-            len(self.dataset) if drawn is None else 2**32 - 1,  # it is for the dataset to say what it does not have
+            len(self.dataset) if drawn is None else 2**32 - 1,
             None if drawn is None or drawn.batches is not None else drawn.indices,
             None if drawn is None else drawn.batches,
             shuffle=self.shuffle,
