@@ -17,18 +17,30 @@ def _is_number(key: Any) -> bool:
     return type(key) is int and 0 <= key < FIRST_KEYED
 
 
+def _is_plain(key: Any) -> bool:
+    if type(key) in (tuple, list):
+        return all(map(_is_plain, key))
+    return key is None or type(key) in (bool, int, float, str, bytes)
+
+
+def _by_value(key: Any) -> bytes:
+    """The same bytes for equal keys; a pickle alone also tells which of their parts are one object."""
+    return b"r" + repr(key).encode() if _is_plain(key) else b"p" + pickle.dumps(key)
+
+
 def seed_number(key: Any) -> int:
     """The number that a sample's random numbers are drawn from: the same for a key in every process and every run."""
     if _is_number(key):
         return int(key)
-    return int.from_bytes(hashlib.blake2b(pickle.dumps(key), digest_size=4).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(_by_value(key), digest_size=4).digest(), "little")
 
 
 def digest(keys: Iterable[Any]) -> str:
     """A short name for keys that are not numbers."""
     state = hashlib.blake2b(digest_size=8)
     for key in keys:
-        state.update(pickle.dumps(key))
+        value = _by_value(key)
+        state.update(len(value).to_bytes(8, "little") + value)
     return state.hexdigest()
 
 
@@ -45,12 +57,12 @@ class KeyTable:
         if _is_number(key):
             return int(key)
         # By its bytes: a key may be a list, which no dict takes.
-        pickled = pickle.dumps(key)
-        number = self._numbers.get(pickled)
+        value = _by_value(key)
+        number = self._numbers.get(value)
         if number is None:
-            number = self._numbers[pickled] = FIRST_KEYED + len(self._keys)
+            number = self._numbers[value] = FIRST_KEYED + len(self._keys)
             self._keys.append(key)
-            self._fresh.append((pickled, repr(key)))
+            self._fresh.append((pickle.dumps(key), repr(key)))
         return number
 
     def key(self, number: int) -> Any:

@@ -92,9 +92,7 @@ class ProcessBatches:
             )
         else:
             samples = [
-                _schema.sample_of(self._known_schema(), batch, row, self._convert, other or [])
-                if inside
-                else other
+                _schema.sample_of(self._known_schema(), batch, row, other or []) if inside else other
                 for (row, inside, _), other in zip(rows, others, strict=True)
             ]
             collated = self._collate(samples[0] if self._single else samples)

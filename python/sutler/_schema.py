@@ -148,6 +148,26 @@ def store(schema: Schema, sample: Any, memory: np.ndarray[Any, Any], row: int) -
     return others
 
 
+def _value_of(leaf: Dense, batch: Any, row: int) -> Any:
+    block = batch.block(leaf.offset + row * leaf.bytes, list(leaf.shape), _stored_type(leaf))
+    array = np.array(block)
+    if leaf.kind == "number":
+        return array.item()
+    if leaf.kind == "scalar":
+        return array[()]
+    if leaf.kind == "array":
+        return array
+    import torch
+
+    tensor = torch.from_numpy(array)
+    return tensor.view(torch.bfloat16) if leaf.dtype == "bfloat16" else tensor
+
+
+def _stored_type(leaf: Dense) -> str:
+    """The name by which NumPy knows an array's type, or for lack of one another of its size."""
+    return "int16" if leaf.dtype == "bfloat16" else leaf.dtype
+
+
 def _store_array(leaf: Dense, value: Any, memory: np.ndarray[Any, Any], row: int) -> None:
     if _dense_type(value) != (leaf.kind, leaf.dtype, leaf.shape):
         raise Mismatch
@@ -157,8 +177,7 @@ def _store_array(leaf: Dense, value: Any, memory: np.ndarray[Any, Any], row: int
         if leaf.dtype == "bfloat16":
             value = value.view(torch.int16)
         value = value.numpy()
-    dtype = "int16" if leaf.dtype == "bfloat16" else leaf.dtype
-    target = memory[start : start + leaf.bytes].view(dtype).reshape(leaf.shape)
+    target = memory[start : start + leaf.bytes].view(_stored_type(leaf)).reshape(leaf.shape)
     target[...] = value
 
 
@@ -179,18 +198,12 @@ def view(schema: Schema, batch: Any, count: int, convert: Any, collate: Any, oth
     return visit(schema.root, list)
 
 
-def sample_of(schema: Schema, batch: Any, row: int, convert: Any, others: list[Any]) -> Any:
+def sample_of(schema: Schema, batch: Any, row: int, others: list[Any]) -> Any:
     """One sample taken back out of the block, as it was, in memory of its own."""
 
     def visit(node: Any) -> Any:
         if type(node) is Dense:
-            array = convert(batch.block(node.offset + row * node.bytes, list(node.shape), node.dtype))
-            if node.kind == "number":
-                return array.item()
-            copied = array.clone() if hasattr(array, "clone") else array.copy()
-            if node.kind == "array" and hasattr(copied, "numpy"):
-                return copied.numpy()
-            return copied.numpy()[()] if node.kind == "scalar" and hasattr(copied, "numpy") else copied
+            return _value_of(node, batch, row)
         if type(node) is Sequence:
             items = [visit(child) for child in node.items]
             if node.cls is not None:
