@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from sutler.datasets import NativeDataset
 from sutler.errors import Errors
 
 #: Orders that this release can serve.
@@ -77,6 +78,9 @@ def check_arguments(
     _check_context(multiprocessing_context, num_workers)
     if shuffle not in (None, False, True):
         raise ValueError(f"shuffle should be a bool or None, got {shuffle!r}")
+    own_order = sampler is None and batch_sampler is None
+    if shuffle and own_order and not isinstance(dataset, NativeDataset) and len(dataset) == 0:
+        raise ValueError("num_samples should be a positive integer value, but got num_samples=0")
     if sampler is not None and shuffle:
         raise ValueError("sampler option is mutually exclusive with shuffle")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sutler import _sutler
 from sutler._assembly import HostBatches
+from sutler._keys import KeyTable
 from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
 from sutler._worker import WorkerOptions
@@ -34,6 +35,8 @@ class Backend(Protocol):
 
     #: Operations that are left for the device.
     device_operations: list[dict[str, Any]]
+    #: The numbers of keys that are none, where the dataset may be asked for such.
+    keys: KeyTable | None
 
     def fingerprint(self) -> str:
         """A name for the dataset, by which a checkpoint knows it again."""
@@ -62,6 +65,8 @@ class Backend(Protocol):
 
 class NativeBackend:
     """A native dataset: the engine's own threads do everything."""
+
+    keys: KeyTable | None = None
 
     def __init__(self, loader: Loader, dataset: NativeDataset) -> None:
         self._dataset = dataset
@@ -131,13 +136,16 @@ class ProcessBackend:
             base_seed=0,
             sample_seed=loader.seed,
             batch_rows=1,
-            dense=loader.collate_fn is None and (loader.batch_size is not None or loader._given_batch_sampler is not None),
+            batched=loader._batched(),
+            dense=loader._collates_plainly(),
             init_fn=loader.worker_init_fn,
             trainer=os.getpid(),
         )
         self._generator = loader.generator
         self._pool: WorkerPool | None = None
         self._epochs = 0
+        self._table = KeyTable()
+        self.keys: KeyTable | None = self._table
         self.device_operations: list[dict[str, Any]] = []
 
     def fingerprint(self) -> str:
@@ -145,14 +153,15 @@ class ProcessBackend:
         own = getattr(self._dataset, "fingerprint", None)
         if isinstance(own, str):
             return own
-        name = f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}:{len(self._dataset)}"
+        name = (
+            f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}:{length_of(self._dataset)}"
+        )
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
     def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
         """A job whose workers come with the first epoch."""
         self._options.batch_rows = batch_size
         return _sutler.Job.with_processes(
-            samples=len(self._dataset),
             batch_size=batch_size,
             batches_ahead=batches_ahead,
             batches_held=batches_held,
@@ -166,6 +175,7 @@ class ProcessBackend:
     def enter_epoch(self, job: _sutler.Job) -> None:
         """New workers, unless there are some that stay or that another running epoch uses."""
         self._epochs += 1
+        job.add_keys(self._table.take_fresh())
         if self._pool is not None:
             return
         self._options.base_seed = draw_seed(self._generator, self._options.sample_seed)
@@ -175,7 +185,7 @@ class ProcessBackend:
 
     def source(self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int) -> BatchSource:
         """Batches of samples that the processes left in shared memory."""
-        return ProcessBatches(loader, run, job)
+        return ProcessBatches(loader, run, job, self._table)
 
     def leave_epoch(self, job: _sutler.Job) -> None:
         """Workers that are not to stay end with the last running epoch."""
@@ -223,6 +233,25 @@ def default_workers(dataset: Any) -> int:
     return _sutler.usable_cores() if isinstance(dataset, NativeDataset) else 0
 
 
+def length_of(dataset: Any) -> int | None:
+    """How many samples a dataset has, if it knows: with a sampler it need not."""
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
+
+
+def abandon(backend: Backend, job: _sutler.Job, owner: int) -> None:
+    """Ends what a loader started that was dropped without being closed."""
+    if owner == os.getpid():
+        backend.hang_up(job)
+        backend.end()
+
+
 def make_backend(loader: Loader, dataset: Any) -> Backend:
     """The backend that suits a dataset."""
-    return NativeBackend(loader, dataset) if isinstance(dataset, NativeDataset) else ProcessBackend(loader, dataset)
+    return (
+        NativeBackend(loader, dataset)
+        if isinstance(dataset, NativeDataset)
+        else ProcessBackend(loader, dataset)
+    )

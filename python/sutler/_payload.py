@@ -53,7 +53,9 @@ def dump(value: Any) -> tuple[bytes, list[memoryview], int]:
     _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(value)
     views = [buffer.raw() for buffer in buffers]
     pickled = stream.getbuffer()
-    head = struct.pack(f"<2Q{len(views)}Q", len(views), len(pickled), *(view.nbytes for view in views)) + pickled
+    head = (
+        struct.pack(f"<2Q{len(views)}Q", len(views), len(pickled), *(view.nbytes for view in views)) + pickled
+    )
     size = len(head)
     for view in views:
         size = -(-size // ALIGNMENT) * ALIGNMENT + view.nbytes
@@ -66,7 +68,9 @@ def write(target: memoryview, head: bytes, views: list[memoryview]) -> None:
     position = len(head)
     for view in views:
         position = -(-position // ALIGNMENT) * ALIGNMENT
-        target[position : position + view.nbytes] = view.cast("B") if view.format != "B" or view.ndim != 1 else view
+        target[position : position + view.nbytes] = (
+            view.cast("B") if view.format != "B" or view.ndim != 1 else view
+        )
         position += view.nbytes
 
 

@@ -26,9 +26,7 @@ class WorkerPool:
         self._run = run
         self._dataset = dataset
         self._options = options
-        self._context = (
-            multiprocessing.get_context(context) if context is None or isinstance(context, str) else context
-        )
+        self._context: Any = context or multiprocessing.get_context()
         self._lock = threading.Lock()
         self._processes: list[Any] = [None] * options.num_workers
         self._refusing = False

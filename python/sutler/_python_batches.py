@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sutler import _payload, _schema, _sutler
+from sutler._keys import KeyTable, seed_number
 from sutler._output import converter
 from sutler.transforms.tail import seeded
 
@@ -17,13 +18,18 @@ if TYPE_CHECKING:
     from sutler.loader import Loader
 
 
-def default_collate(output: str) -> Callable[[list[Any]], Any]:
-    """PyTorch's default collation, or for other outputs its meaning in NumPy."""
+def default_collate(output: str, *, batched: bool) -> Callable[[Any], Any]:
+    """What PyTorch does to batches or to single samples by default, or for other outputs its meaning in NumPy."""
     if output == "torch":
         from torch.utils.data import default_collate as torch_collate
+        from torch.utils.data import default_convert
 
-        return torch_collate
-    return numpy_collate
+        return torch_collate if batched else default_convert
+    return numpy_collate if batched else _as_it_is
+
+
+def _as_it_is(sample: Any) -> Any:
+    return sample
 
 
 def numpy_collate(values: list[Any]) -> Any:
@@ -49,14 +55,15 @@ def numpy_collate(values: list[Any]) -> Any:
 class ProcessBatches:
     """The batches of one epoch, as worker processes left them."""
 
-    def __init__(self, loader: Loader, run: Run, job: Job) -> None:
+    def __init__(self, loader: Loader, run: Run, job: Job, keys: KeyTable) -> None:
         self._run = run
         self._job = job
+        self._keys = keys
         self._timeout = loader.timeout
         self._convert = np.asarray if loader.output == "dlpack" else converter(loader.output)
-        self._collate = loader.collate_fn
-        self._default = default_collate(loader.output)
-        self._single = loader.batch_size is None and loader._given_batch_sampler is None
+        self._collate = loader._collation()
+        self._plain = loader._collates_plainly()
+        self._single = not loader._batched()
         self._return_ids = loader.return_ids
         self._schema: _schema.Schema | None = None
 
@@ -77,25 +84,25 @@ class ProcessBatches:
         rows = batch.take_rows()
         in_block = [in_block for _, in_block, _ in rows]
         others = [_load(payload) for _, _, payload in rows]
-        complete = all(in_block) and [row for row, _, _ in rows] == list(range(len(rows)))
+        complete = self._plain and all(in_block) and [row for row, _, _ in rows] == list(range(len(rows)))
         if complete:
             extras = [other if other is not None else [] for other in others]
-            collated = _schema.view(self._known_schema(), batch, len(rows), self._convert, self._default, extras)
+            collated = _schema.view(
+                self._known_schema(), batch, len(rows), self._convert, self._collate, extras
+            )
         else:
             samples = [
-                _schema.sample_of(self._known_schema(), batch, row, self._convert, other or []) if inside else other
+                _schema.sample_of(self._known_schema(), batch, row, other or []) if inside else other
                 for (row, inside, _), other in zip(rows, others, strict=True)
             ]
-            if self._single:
-                return self._with_ids(self._collate(samples[0]) if self._collate else samples[0], batch)
-            collated = (self._collate or self._default)(samples)
+            collated = self._collate(samples[0] if self._single else samples)
         return self._with_ids(collated, batch)
 
     def _with_ids(self, collated: Any, batch: Batch) -> Any:
         if not self._return_ids:
             return collated
-        ids = int(np.asarray(batch.ids())[0]) if self._single else self._convert(batch.ids())
-        return [*collated, ids] if isinstance(collated, list | tuple) else [collated, ids]
+        ids = [self._keys.key(number) for number in np.asarray(batch.ids()).tolist()]
+        return _append_ids(collated, ids, self._single, self._convert)
 
     def _known_schema(self) -> _schema.Schema:
         if self._schema is None:
@@ -106,54 +113,65 @@ class ProcessBatches:
         return self._schema
 
 
+def _append_ids(collated: Any, keys: list[Any], single: bool, convert: Callable[[Any], Any]) -> Any:
+    """The batch with the samples' indices at its end, in an array unless the sampler draws other keys."""
+    ids: Any = keys[0] if single else keys
+    if not single and all(isinstance(key, int) for key in keys):
+        ids = convert(np.asarray(keys, dtype=np.int64))
+    return [*collated, ids] if isinstance(collated, list | tuple) else [collated, ids]
+
+
 def _load(payload: Any) -> Any:
     array = np.asarray(payload)
-    return _payload.load(memoryview(array)) if array.nbytes else None
+    return _payload.load(array.data) if array.nbytes else None
 
 
 class InlineBatches:
     """The batches of one epoch, made by the trainer itself: `num_workers=0`."""
 
-    def __init__(self, loader: Loader, batches: list[list[int]], consumed: list[int], epoch: int) -> None:
+    def __init__(
+        self, loader: Loader, batches: list[list[int]], consumed: list[int], epoch: int, keys: KeyTable
+    ) -> None:
         self._dataset = loader.dataset
         self._batches = batches
         self._consumed = consumed
         self._step = 0
         self._epoch = epoch
         self._seed = loader.seed
-        self._collate = loader.collate_fn
-        self._default = default_collate(loader.output)
-        self._single = loader.batch_size is None and loader._given_batch_sampler is None
+        self._keys = keys
+        self._convert = np.asarray if loader.output == "dlpack" else converter(loader.output)
+        self._collate = loader._collation()
+        self._single = not loader._batched()
         self._return_ids = loader.return_ids
 
     def next(self) -> tuple[Any, int] | None:
         """The next batch and how much of the epoch is consumed with it; ``None`` at the end."""
         if self._step == len(self._batches):
             return None
-        indices = self._batches[self._step]
-        try:
-            made = self._make(indices)
-        except StopIteration as error:
-            raise RuntimeError("the dataset or collate_fn raised StopIteration; an epoch ends on its own") from error
-        if self._return_ids:
-            ids: Any = indices[0] if self._single else np.asarray(indices)
-            made = [*made, ids] if isinstance(made, list | tuple) else [made, ids]
+        keys = [self._keys.key(number) for number in self._batches[self._step]]
         consumed = self._consumed[self._step]
+        # Also when it raises: the next call goes on with the next batch.
         self._step += 1
+        try:
+            made = self._make(keys)
+        except StopIteration as error:
+            raise RuntimeError(
+                "the dataset or collate_fn raised StopIteration; an epoch ends on its own"
+            ) from error
+        if self._return_ids:
+            made = _append_ids(made, keys, self._single, self._convert)
         return made, consumed
 
-    def _make(self, indices: list[int]) -> Any:
+    def _make(self, keys: list[Any]) -> Any:
         if self._single:
-            sample = self._sample(indices[0])
-            return self._collate(sample) if self._collate else sample
+            return self._collate(self._sample(keys[0]))
         many = getattr(self._dataset, "__getitems__", None)
-        samples = many(indices) if many else [self._sample(index) for index in indices]
-        return (self._collate or self._default)(samples)
+        return self._collate(many(keys) if many else [self._sample(key) for key in keys])
 
-    def _sample(self, index: int) -> Any:
+    def _sample(self, key: Any) -> Any:
         """A sample with its own random numbers, the same as from any worker process."""
-        with seeded(_sutler.user_seed(self._seed, self._epoch, index)):
-            return self._dataset[index]
+        with seeded(_sutler.user_seed(self._seed, self._epoch, seed_number(key))):
+            return self._dataset[key]
 
     def close(self) -> None:
         """Makes no more batches."""

@@ -27,9 +27,9 @@ class Dense(NamedTuple):
 
 
 class Other(NamedTuple):
-    """Something that travels beside the block: the `index`-th of such things."""
+    """Something that travels beside the block: which of such things."""
 
-    index: int
+    place: int
 
 
 class Sequence(NamedTuple):
@@ -83,7 +83,11 @@ def _dense_type(value: Any) -> tuple[str, str, tuple[int, ...]] | None:
             and not value.is_quantized
         )
         name = str(value.dtype).removeprefix("torch.")
-        return ("tensor", name, tuple(value.shape)) if plain and not name.startswith(("complex", "float8")) else None
+        return (
+            ("tensor", name, tuple(value.shape))
+            if plain and not name.startswith(("complex", "float8"))
+            else None
+        )
     return None
 
 
@@ -138,10 +142,30 @@ def store(schema: Schema, sample: Any, memory: np.ndarray[Any, Any], row: int) -
         else:
             if _dense_type(value) is not None:
                 raise Mismatch
-            others[node.index] = value
+            others[node.place] = value
 
     visit(schema.root, sample)
     return others
+
+
+def _value_of(leaf: Dense, batch: Any, row: int) -> Any:
+    block = batch.block(leaf.offset + row * leaf.bytes, list(leaf.shape), _stored_type(leaf))
+    array = np.array(block)
+    if leaf.kind == "number":
+        return array.item()
+    if leaf.kind == "scalar":
+        return array[()]
+    if leaf.kind == "array":
+        return array
+    import torch
+
+    tensor = torch.from_numpy(array)
+    return tensor.view(torch.bfloat16) if leaf.dtype == "bfloat16" else tensor
+
+
+def _stored_type(leaf: Dense) -> str:
+    """The name by which NumPy knows an array's type, or for lack of one another of its size."""
+    return "int16" if leaf.dtype == "bfloat16" else leaf.dtype
 
 
 def _store_array(leaf: Dense, value: Any, memory: np.ndarray[Any, Any], row: int) -> None:
@@ -153,39 +177,33 @@ def _store_array(leaf: Dense, value: Any, memory: np.ndarray[Any, Any], row: int
         if leaf.dtype == "bfloat16":
             value = value.view(torch.int16)
         value = value.numpy()
-    dtype = "int16" if leaf.dtype == "bfloat16" else leaf.dtype
-    target = memory[start : start + leaf.bytes].view(dtype).reshape(leaf.shape)
+    target = memory[start : start + leaf.bytes].view(_stored_type(leaf)).reshape(leaf.shape)
     target[...] = value
 
 
 def view(schema: Schema, batch: Any, count: int, convert: Any, collate: Any, others: list[list[Any]]) -> Any:
     """The collated batch: its arrays over the block's first `count` rows, the rest through `collate`."""
 
-    def visit(node: Any) -> Any:
+    def visit(node: Any, column: type) -> Any:
         if type(node) is Dense:
             return convert(batch.block(node.offset, [count, *node.shape], node.dtype))
         if type(node) is Sequence:
-            items = [visit(child) for child in node.items]
+            items = [visit(child, tuple) for child in node.items]
             return items if node.cls is None else node.cls(*items)
         if type(node) is Mapping:
-            return dict(zip(node.keys, (visit(child) for child in node.items), strict=True))
-        return collate([row[node.index] for row in others])
+            return dict(zip(node.keys, (visit(child, list) for child in node.items), strict=True))
+        return collate(column(row[node.place] for row in others))
 
-    return visit(schema.root)
+    # PyTorch's collation hands texts on as it finds them: in a tuple where it took sequences apart, else in a list.
+    return visit(schema.root, list)
 
 
-def sample_of(schema: Schema, batch: Any, row: int, convert: Any, others: list[Any]) -> Any:
+def sample_of(schema: Schema, batch: Any, row: int, others: list[Any]) -> Any:
     """One sample taken back out of the block, as it was, in memory of its own."""
 
     def visit(node: Any) -> Any:
         if type(node) is Dense:
-            array = convert(batch.block(node.offset + row * node.bytes, list(node.shape), node.dtype))
-            if node.kind == "number":
-                return array.item()
-            copied = array.clone() if hasattr(array, "clone") else array.copy()
-            if node.kind == "array" and hasattr(copied, "numpy"):
-                return copied.numpy()
-            return copied.numpy()[()] if node.kind == "scalar" and hasattr(copied, "numpy") else copied
+            return _value_of(node, batch, row)
         if type(node) is Sequence:
             items = [visit(child) for child in node.items]
             if node.cls is not None:
@@ -193,6 +211,6 @@ def sample_of(schema: Schema, batch: Any, row: int, convert: Any, others: list[A
             return tuple(items) if node.source is tuple else items
         if type(node) is Mapping:
             return dict(zip(node.keys, (visit(child) for child in node.items), strict=True))
-        return others[node.index]
+        return others[node.place]
 
     return visit(schema.root)

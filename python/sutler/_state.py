@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sutler._backend import length_of
 from sutler._epoch import Position
 from sutler._stream_state import check_stream_state, make_stream_state
 
@@ -34,7 +35,7 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
         "order": loader.order,
         "sampling": _describe_order(loader),
         "drawn": position.drawn,
-        "samples": len(loader.dataset),
+        "samples": length_of(loader.dataset),
         "fingerprint": loader._backend.fingerprint(),
     }
 
@@ -56,7 +57,7 @@ def check_state(loader: Loader, state: dict[str, Any]) -> Position:
     if state["fingerprint"] != loader._backend.fingerprint():
         raise ValueError(
             f"the state was saved for fingerprint {str(state['fingerprint'])[:8]} ({state['samples']} samples); this "
-            f"dataset is {loader._backend.fingerprint()[:8]} ({len(loader.dataset)} samples). "
+            f"dataset is {loader._backend.fingerprint()[:8]} ({length_of(loader.dataset)} samples). "
             "Files were added, removed or renamed in between; resume needs the same listing."
         )
     if state["sampling"] != expected["sampling"]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import pickle
 import socket
@@ -26,6 +25,7 @@ from sutler._stream_worker import (
     ORDER,
     READ,
     StreamOptions,
+    map_at_once,
     run_stream_worker,
 )
 from sutler.errors import WorkerError
@@ -158,7 +158,7 @@ class StreamWorkers:
 def _open(descriptor: int, size: int) -> memoryview:
     """The memory behind a descriptor, which may be closed afterwards."""
     if size > COPIED_BYTES:
-        return memoryview(mmap.mmap(descriptor, size))
+        return memoryview(map_at_once(descriptor, size))
     copied = bytearray(size)
     os.preadv(descriptor, [copied], 0)
     return memoryview(copied)

@@ -31,6 +31,11 @@ ANSWER = struct.Struct("<cQQQQ")
 BATCH, LAST_BATCH, END, ERROR = b"B", b"L", b"D", b"E"
 
 
+def map_at_once(descriptor: int, size: int) -> mmap.mmap:
+    """The memory behind a descriptor, all pages at once: it is all used, and a fault for each would cost more."""
+    return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+
+
 @dataclass
 class StreamOptions(WorkerOptions):
     """What a worker needs to know to make batches of a stream."""
@@ -92,7 +97,7 @@ class StreamWorker:
         memory = os.memfd_create("sutler-batch", os.MFD_CLOEXEC)
         try:
             os.ftruncate(memory, size + len(state))
-            with mmap.mmap(memory, size + len(state)) as mapped, memoryview(mapped) as target:
+            with map_at_once(memory, size + len(state)) as mapped, memoryview(mapped) as target:
                 _payload.write(target[:size], head, views)
                 target[size:] = state
             answer = ANSWER.pack(kind, self._epoch, samples, size, len(state))

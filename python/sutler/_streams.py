@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from sutler._backend import draw_seed
 from sutler._cuda import make_pinner
-from sutler._python_batches import default_collate
 from sutler._stream_figures import MeasuredStream, StreamFigures
 from sutler._stream_processes import StreamWorkers
 from sutler._stream_progress import StreamProgress
@@ -148,18 +147,20 @@ class StreamBackend:
         self._owner = os.getpid()
         self.num_workers = loader.num_workers
         self.figures = StreamFigures()
+        collate = loader._collation()
         self._options = StreamOptions(
             worker=0,
             num_workers=loader.num_workers,
             base_seed=0,
             sample_seed=loader.seed,
             batch_rows=0,
+            batched=loader.batch_size is not None,
             dense=False,
             init_fn=loader.worker_init_fn,
             trainer=os.getpid(),
             batch_size=loader.batch_size,
             drop_last=loader.drop_last,
-            collate=loader.collate_fn or _default_collate(loader.output, loader.batch_size),
+            collate=PrivateCollate(collate) if loader._collates_plainly() else collate,
         )
 
     def fingerprint(self) -> str:
@@ -227,17 +228,3 @@ def warn_if_longer(dataset: Any, announced: int | None, samples: int, num_worker
         f"{samples} samples have been fetched. {remedy}",
         stacklevel=3,
     )
-
-
-def _default_collate(output: str, batch_size: int | None) -> Callable[[Any], Any]:
-    if batch_size is not None:
-        return PrivateCollate(default_collate(output))
-    if output == "torch":
-        from torch.utils.data import default_convert
-
-        return default_convert
-    return _as_it_is
-
-
-def _as_it_is(sample: Any) -> Any:
-    return sample

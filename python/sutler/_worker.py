@@ -5,6 +5,7 @@ The conversation is described where its other side is, in the engine's `process/
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import pickle
@@ -20,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from sutler import _payload, _schema, _worker_errors
+from sutler import _payload, _schema, _sutler, _worker_errors
+from sutler._keys import seed_number
 from sutler._worker_info import WorkerInfo, enter_worker
 
 #: How often an idle worker looks whether its trainer is still there.
@@ -39,6 +41,8 @@ class WorkerOptions:
     base_seed: int
     sample_seed: int
     batch_rows: int
+    #: Whether the dataset is asked for batches, or for single samples.
+    batched: bool
     dense: bool
     init_fn: Any
     trainer: int
@@ -80,6 +84,8 @@ class Worker:
         self._schema: _schema.Schema | None = None
         self._block: np.ndarray[Any, Any] | None = None
         self._proposed = False
+        self._keys: dict[int, Any] = {}
+        self._many = getattr(dataset, "__getitems__", None) if options.batched else None
         self._grow(MAILBOX_BYTES)
 
     # --- the socket ---
@@ -131,6 +137,8 @@ class Worker:
             body, more = self._receive(length)
             if header[:1] == b"S":
                 self._take_schema(body, (descriptors + more)[0])
+            elif header[:1] == b"K":
+                self._take_keys(body)
             else:
                 self._take_order(body)
                 self._flush()
@@ -143,25 +151,30 @@ class Worker:
         self._schema = pickle.loads(body[8:])
         self._proposed = True
 
+    def _take_keys(self, body: bytes) -> None:
+        self._keys.clear()
+        position = 0
+        while position < len(body):
+            number, length = struct.unpack_from("<IQ", body, position)
+            position += 12
+            self._keys[number] = pickle.loads(body[position : position + length])
+            position += length
+
     def _take_order(self, body: bytes) -> None:
         epoch, offset, row = struct.unpack_from("<IqI", body)
-        indices = struct.unpack_from(f"<{(len(body) - 16) // 4}I", body, 16)
+        numbers = struct.unpack_from(f"<{(len(body) - 16) // 4}I", body, 16)
+        keys = [self._keys.get(number, number) for number in numbers]
         self._position = MAILBOX_START
         self._mark(0)
-        many = len(indices) > 1 and hasattr(self._dataset, "__getitems__")
-        if many:
-            self._seed(epoch, indices[0])
+        samples: list[Any] | None = None
+        if self._many is not None and len(keys) > 1:
             try:
-                samples = self._dataset.__getitems__(list(indices))
+                samples = self._get_many(epoch, keys)
             except Exception:
-                many = False  # one by one, so that the error names its sample
-        for step, index in enumerate(indices):
+                samples = None  # one by one, so that the error names its sample
+        for step, key in enumerate(keys):
             try:
-                if many:
-                    sample = samples[step]
-                else:
-                    self._seed(epoch, index)
-                    sample = self._dataset[index]
+                sample = self._get(epoch, key) if samples is None else samples[step]
                 self._answer(sample, offset, row + step)
             except Exception as error:
                 text, exception = _worker_errors.describe(error, self._options.worker)
@@ -169,14 +182,26 @@ class Worker:
                 self._say(b"E", struct.pack("<QQ", *where) + text.encode(errors="replace"))
             self._mark(step + 1)
 
+    def _get(self, epoch: int, key: Any) -> Any:
+        if self._many is not None:
+            return self._get_many(epoch, [key])[0]
+        self._seed(epoch, key)
+        return self._dataset[key]
+
+    def _get_many(self, epoch: int, keys: list[Any]) -> list[Any]:
+        assert self._many is not None
+        self._seed(epoch, keys[0])
+        samples: list[Any] = self._many(keys)
+        if len(samples) != len(keys):
+            raise RuntimeError(f"__getitems__ returned {len(samples)} samples for {len(keys)} indices")
+        return samples
+
     def _mark(self, finished: int) -> None:
         struct.pack_into("<Q", self._mailbox, 0, finished)
 
-    def _seed(self, epoch: int, index: int) -> None:
+    def _seed(self, epoch: int, key: Any) -> None:
         """Gives the sample its own random numbers, the same on whichever worker."""
-        from sutler import _sutler
-
-        seed = _sutler.user_seed(self._options.sample_seed, epoch, index)
+        seed = _sutler.user_seed(self._options.sample_seed, epoch, seed_number(key))
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch = sys.modules.get("torch")
@@ -239,10 +264,8 @@ def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> 
     """The life of a worker process."""
     channel, init_error = set_up(dataset, connection, options)
     worker = Worker(dataset if init_error is None else _Broken(init_error), channel, options)
-    try:
+    with contextlib.suppress(Hangup, BrokenPipeError, ConnectionResetError):
         worker.serve()
-    except (Hangup, BrokenPipeError, ConnectionResetError):
-        pass
 
 
 class _Broken:

@@ -33,6 +33,8 @@ def rebuild(data: bytes) -> BaseException:
     except Exception:  # a class that only the worker knows
         cls = RuntimeError
     message: Any = f"Caught {cls.__name__} in DataLoader worker process {worker}.\nOriginal {text}"
+    if isinstance(cls, type) and issubclass(cls, StopIteration | StopAsyncIteration):
+        cls = RuntimeError  # it would pass for the end of the epoch
     if cls is KeyError:
         message = _KeyErrorMessage(message)
     try:

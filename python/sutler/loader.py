@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import sys
 import weakref
@@ -11,17 +12,21 @@ from typing import Any, Literal, cast
 
 from sutler import _sutler
 from sutler._arguments import ErrorPolicy, check_arguments, error_policy, place_in_job
-from sutler._backend import Backend, BatchSource, default_workers, make_backend
+from sutler._backend import Backend, BatchSource, abandon, default_workers, length_of, make_backend
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
 from sutler._epoch import EpochIterator, Position
+from sutler._keys import KeyTable
 from sutler._output import Output, resolve_output
-from sutler._python_batches import InlineBatches
+from sutler._python_batches import InlineBatches, default_collate
 from sutler._sampling import Drawn, EpochBatchSampler, EpochSampler
 from sutler._state import check_drawn, check_state, make_state
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
+
+#: Attributes that an epoch's order rests on, so that PyTorch refuses to change them.
+FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
 
 #: Delivered batches for which memory is kept ready: the one in use and the one just before it.
 BATCHES_HELD = 2
@@ -110,6 +115,14 @@ class Loader:
         progress: bool = False,
     ) -> None:
         self.output = resolve_output(output)
+        if is_stream(dataset):
+            check_stream_arguments(
+                shuffle=shuffle,
+                sampler=sampler,
+                batch_sampler=batch_sampler,
+                errors=errors,
+                return_ids=return_ids,
+            )
         check_arguments(
             dataset=dataset,
             batch_size=batch_size,
@@ -129,25 +142,24 @@ class Loader:
             device=device,
             device_normalize=device_normalize,
         )
-        if is_stream(dataset):
-            check_stream_arguments(
-                shuffle=shuffle,
-                sampler=sampler,
-                batch_sampler=batch_sampler,
-                errors=errors,
-                return_ids=return_ids,
-            )
         self.dataset = dataset
         self.batch_size = None if batch_sampler is not None else batch_size
         self.shuffle = bool(shuffle)
         self.num_workers = default_workers(dataset) if num_workers is None else num_workers
         self.collate_fn = collate_fn
+        if collate_fn is None and not isinstance(dataset, NativeDataset):
+            self.collate_fn = default_collate(
+                self.output, batched=batch_size is not None or batch_sampler is not None
+            )
         self.pin_memory = pin_memory
         self.pin_memory_device = pin_memory_device
         self.drop_last = drop_last
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
-        self.multiprocessing_context = multiprocessing_context
+        named = isinstance(multiprocessing_context, str)
+        self.multiprocessing_context = (
+            multiprocessing.get_context(multiprocessing_context) if named else multiprocessing_context
+        )
         self.generator = generator
         self.prefetch_factor = prefetch_factor if prefetch_factor is not None else 2
         self.persistent_workers = persistent_workers
@@ -166,7 +178,7 @@ class Loader:
         self._given_sampler = sampler
         self._given_batch_sampler = batch_sampler
         self._clock = EpochSampler(
-            0 if is_stream(dataset) else len(dataset),
+            dataset,
             shuffle=self.shuffle,
             seed=self.seed,
             drop_last=drop_last,
@@ -195,8 +207,29 @@ class Loader:
         self._closed = False
         self._last_figures: tuple[dict[str, Any], list[Failure]] = ({}, [])
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
+        self._abandoned: weakref.finalize[..., Loader] | None = None
+        self._initialised = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in FIXED and getattr(self, "_initialised", False):
+            raise ValueError(
+                f"{name} attribute should not be set after {type(self).__name__} is initialized; make a new one"
+            )
+        super().__setattr__(name, value)
 
     # --- what runs where -------------------------------------------------------------------------------------------
+
+    def _batched(self) -> bool:
+        """Whether samples are put together to batches."""
+        return self.batch_size is not None or self._given_batch_sampler is not None
+
+    def _collation(self) -> Callable[[Any], Any]:
+        """What makes a batch of the samples of a dataset written in Python."""
+        return self.collate_fn or default_collate(self.output, batched=self._batched())
+
+    def _collates_plainly(self) -> bool:
+        """Whether batches are collated by default, so that workers may write into them."""
+        return self._batched() and self._collation() is default_collate(self.output, batched=True)
 
     def _batches_ahead(self, batch_size: int) -> int:
         """How many batches to prepare ahead: `prefetch_factor`, or more where batches are smaller than the team."""
@@ -221,6 +254,7 @@ class Loader:
             self._engine = _sutler.Engine(self.num_workers)
             held = BATCHES_HELD + (2 * BATCHES_AHEAD if self.device is not None else 0)
             self._job = self._backend.make_job(batch_size, self._batches_ahead(batch_size), held)
+            self._abandoned = weakref.finalize(self, abandon, self._backend, self._job, self._owner)
             if (self.pin_memory or _is_cuda(self.device)) and self._job.arena is not None:
                 self._pinned = PinnedArena(*self._job.arena)
         return self._engine, self._job
@@ -268,8 +302,10 @@ class Loader:
     def _draw(self) -> Drawn | None:
         """What the user's sampler has for the next epoch, if there is such a sampler."""
         if self._given_batch_sampler is not None:
-            return Drawn.from_batch_sampler(self._given_batch_sampler)
-        return None if self._given_sampler is None else Drawn.from_sampler(self._given_sampler)
+            return Drawn.from_batch_sampler(self._given_batch_sampler, self._backend.keys)
+        if self._given_sampler is None:
+            return None
+        return Drawn.from_sampler(self._given_sampler, self._backend.keys)
 
     def _enter_epoch(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
         engine, job = self._start_engine(batch_size)
@@ -300,8 +336,9 @@ class Loader:
     def _plan_in_process(
         self, position: Position, drawn: Drawn | None
     ) -> tuple[BatchSource, int, Callable[[], None]]:
+        # What was drawn is bounded by a sample's number alone: it is for the dataset to say which it does not have.
         batches, consumed = _sutler.plan_batches(
-            len(self.dataset),
+            len(self.dataset) if drawn is None else 2**32 - 1,
             None if drawn is None or drawn.batches is not None else drawn.indices,
             None if drawn is None else drawn.batches,
             shuffle=self.shuffle,
@@ -313,7 +350,7 @@ class Loader:
             rank=self.rank,
             world_size=self.world_size,
         )
-        source = InlineBatches(self, batches, consumed, position.epoch)
+        source = InlineBatches(self, batches, consumed, position.epoch, self._backend.keys or KeyTable())
         return source, len(batches), source.close
 
     def _begin(self, position: Position, drawn: Drawn | None) -> tuple[_sutler.Run, _sutler.Job]:
@@ -345,6 +382,7 @@ class Loader:
                 drop_last=self.drop_last,
                 rank=self.rank,
                 world_size=self.world_size,
+                samples=len(self.dataset),
             )
         return run, job
 
@@ -442,6 +480,8 @@ class Loader:
             self._last_figures = self._figures()
             for iterator in list(self._iterators):
                 iterator.close()
+            if self._abandoned is not None:
+                self._abandoned.detach()
             if self._engine is not None and self._job is not None:
                 self._backend.hang_up(self._job)
                 self._engine.close()
@@ -471,9 +511,10 @@ class Loader:
         )
 
     def __repr__(self) -> str:
-        size = "" if self._streams is not None else f" of {len(self.dataset):,} samples"
+        samples = length_of(self.dataset)
         return (
-            f"Loader({type(self.dataset).__name__}{size}, batch_size={self.batch_size}, "
+            f"Loader({type(self.dataset).__name__} of {'?' if samples is None else f'{samples:,}'} samples, "
+            f"batch_size={self.batch_size}, "
             f"shuffle={self.shuffle}, num_workers={self.num_workers}, order={self.order!r})"
         )
 

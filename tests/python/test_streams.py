@@ -367,7 +367,7 @@ def test_figures_count_every_epoch(workers: int) -> None:
     assert stats["samples"] == sum(len(batch) for epoch in delivered for batch in epoch)
     assert 0 < stats["wait_seconds"] <= stats["seconds"]
     assert stats["workers"] == workers
-    assert repr(loader).startswith("Loader(Plain, batch_size=2")
+    assert repr(loader).startswith("Loader(Plain of ? samples, batch_size=2")
 
 
 def test_output_without_pytorch() -> None:

@@ -145,6 +145,7 @@ impl JobArguments {
             batches_ahead,
             batches_held: 2,
             errors: ErrorPolicy::Skip,
+            go_on: false,
         };
         Ok(Job::new(Arc::new(preparation), options)?)
     }

@@ -23,6 +23,8 @@ pub struct JobOptions {
     pub batches_held: usize,
     /// What a bad sample does.
     pub errors: ErrorPolicy,
+    /// Whether an epoch goes on after a batch that raised, as PyTorch's does, instead of raising the same again.
+    pub go_on: bool,
 }
 
 /// What is prepared, how, and into which memory; the same for every epoch.
@@ -308,7 +310,7 @@ impl Run {
     ///
     /// # Errors
     /// When a sample failed and the policy is to stop; asking again gives the same error, and [`Run::cursor`] stays
-    /// before the batch, so that an epoch resumed from there loses nothing.
+    /// before the batch, so that an epoch resumed from there loses nothing. A job that goes on passes over the batch.
     pub fn next(&mut self, timeout: Duration) -> Result<Next, RunError> {
         let called = Instant::now();
         let mut requested = *self.waiting_since.get_or_insert(called);
@@ -332,7 +334,13 @@ impl Run {
                 Arc::into_inner(open).expect("workers let go of a batch before they report it finished");
             let (batch, outcomes) = open.into_batch(|sample| self.job.preparation.label(sample));
             let failures: Vec<Failure> = outcomes.iter().filter_map(|o| o.failure.clone()).collect();
-            self.note_failures(failures)?;
+            if let Err(error) = self.note_failures(failures) {
+                if self.broken.is_none() {
+                    self.taken += 1;
+                    self.waiting_since = None;
+                }
+                return Err(error);
+            }
             self.taken += 1;
             let answered = Instant::now();
             self.job.metrics.record(
@@ -362,6 +370,7 @@ impl Run {
         match self.job.options.errors.allowed(self.plan.samples()) {
             Some(allowed) if self.failed > allowed => {
                 let error = match self.job.options.errors {
+                    ErrorPolicy::Raise if self.job.options.go_on => return Err(RunError::Sample(first)),
                     ErrorPolicy::Raise => RunError::Sample(first),
                     _ => RunError::Budget { failed: self.failed, allowed, last },
                 };

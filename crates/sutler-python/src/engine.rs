@@ -10,7 +10,7 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, Shard};
 use sutler_engine::{
-    Canceller, ErrorPolicy, JobOptions, Next, ProcessOptions, ProcessPreparation, Revive, RunError,
+    Canceller, ErrorPolicy, JobOptions, Key, Next, ProcessOptions, ProcessPreparation, Revive, RunError,
 };
 use sutler_media::{DType, Layout, OutputSpec};
 
@@ -74,9 +74,9 @@ impl Engine {
             .is_some_and(sutler_engine::Engine::is_here)
     }
 
-    /// Begins an epoch over all samples, from a cursor on.
+    /// Begins an epoch over all samples, from a cursor on. How many there are may be told anew for each epoch.
     #[allow(clippy::too_many_arguments)] // one call per epoch, by keyword
-    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size))]
+    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size, samples=None))]
     fn start(
         &self,
         py: Python<'_>,
@@ -89,10 +89,11 @@ impl Engine {
         drop_last: bool,
         rank: u32,
         world_size: u32,
+        samples: Option<u32>,
     ) -> PyResult<Run> {
         let shard = Shard::new(rank, world_size).map_err(value_error)?;
         let spec = JobSpec { batch_size, drop_last, shard };
-        let samples = job.samples;
+        let samples = samples.unwrap_or(job.samples);
         let plan = py.detach(|| {
             let permutation = if shuffle {
                 Permutation::shuffled(samples, seed, epoch)
@@ -207,10 +208,9 @@ impl Job {
     /// A job whose samples are prepared by worker processes. `revive` is called with a worker's number to start it anew and
     /// returns its socket, `post_mortem` to tell how it ended.
     #[staticmethod]
-    #[pyo3(signature = (*, samples, batch_size, batches_ahead, batches_held, revive, post_mortem, errors, errors_max=None, errors_rate=None))]
+    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, revive, post_mortem, errors, errors_max=None, errors_rate=None))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
-        samples: u32,
         batch_size: usize,
         batches_ahead: usize,
         batches_held: usize,
@@ -226,10 +226,12 @@ impl Job {
             retry: policy != ErrorPolicy::Raise,
             slots: batches_ahead + batches_held,
         });
-        let options = JobOptions { batch_size, batches_ahead, batches_held, errors: policy };
+        let options = JobOptions { batch_size, batches_ahead, batches_held, errors: policy, go_on: true };
         let inner = sutler_engine::Job::new(Arc::new(processes.clone()), options)
             .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
         let output = OutputSpec { dtype: DType::U8, size: None };
+        // It is for the dataset to say which indices it does not have.
+        let samples = u32::MAX;
         Ok(Self { inner, samples, output, layout: Layout::Nchw, processes: Some(processes) })
     }
 
@@ -241,6 +243,13 @@ impl Job {
                 processes.use_workers(sockets).map_err(|error| PyOSError::new_err(error.to_string()))
             }
             None => Err(PyRuntimeError::new_err("this job has no worker processes")),
+        }
+    }
+
+    /// Names further samples, by their pickled keys and in words; they are numbered on from `FIRST_KEYED`.
+    fn add_keys(&self, keys: Vec<(Vec<u8>, String)>) {
+        if let Some(processes) = &self.processes {
+            processes.add_keys(keys.into_iter().map(|(bytes, text)| Key { bytes, text }).collect());
         }
     }
 
@@ -275,7 +284,7 @@ impl Job {
         let layout = if channels_last { Layout::Nhwc } else { Layout::Nchw };
         let policy = parse_policy(errors, errors_max, errors_rate)?;
         let preparation = dataset.preparation(pipeline, layout, seed);
-        let options = JobOptions { batch_size, batches_ahead, batches_held, errors: policy };
+        let options = JobOptions { batch_size, batches_ahead, batches_held, errors: policy, go_on: false };
         let inner = sutler_engine::Job::new(Arc::new(preparation), options)
             .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
         Ok(Self {

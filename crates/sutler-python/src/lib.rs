@@ -122,11 +122,7 @@ mod _sutler {
             (None, None) => {
                 let shard =
                     Shard::new(rank, world_size).map_err(|error| PyValueError::new_err(error.to_string()))?;
-                let permutation = if shuffle {
-                    Permutation::shuffled(samples, seed, epoch)
-                } else {
-                    Permutation::identity(samples)
-                };
+                let permutation = permutation(samples, shuffle, seed, epoch);
                 EpochPlan::new(permutation, &JobSpec { batch_size, drop_last, shard }, cursor)
             }
         }
@@ -154,6 +150,7 @@ mod _sutler {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("FIRST_KEYED", sutler_engine::FIRST_KEYED)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -66,10 +66,20 @@ DIFFERENCES = {
         sutler="It is called with as many indices as a worker is given at a time, from one up to the batch.",
         reason="A batch is spread over all workers, so that it is ready sooner.",
     ),
-    "late_samples_without_order": Difference(
-        torch="With `in_order=False` whole batches overtake each other; their members stay those of the sampler.",
-        sutler="A slow sample is late by itself: the rest of its batch goes out, filled up with ready samples.",
-        reason="One slow sample holds up one place in a batch instead of a batch.",
+    "in_order_always": Difference(
+        torch="With `in_order=False` whole batches overtake each other.",
+        sutler="`in_order=False` is accepted, and batches come in order all the same.",
+        reason="A slow sample keeps one worker from its batch, not all; what comes stays a function of the seed.",
+    ),
+    "samplers_drawn_at_once": Difference(
+        torch="A sampler is drawn from as batches are needed, so it may be without end.",
+        sutler="All of an epoch is drawn when it begins; a sampler must come to an end.",
+        reason="A checkpoint in the middle of the epoch can tell whether the sampler draws the same order again.",
+    ),
+    "worker_error": Difference(
+        torch="The death of a worker is a `RuntimeError`.",
+        sutler="It is a `sutler.WorkerError`, a subclass, which also knows the sample that was being prepared.",
+        reason="Code that catches PyTorch's error catches it, and the sample to look at is named.",
     ),
     "unpicklable_samples": Difference(
         torch="A worker drops a batch that cannot be pickled, and the trainer waits for ever (or until `timeout`).",

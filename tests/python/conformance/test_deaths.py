@@ -27,6 +27,7 @@ class Outcome(NamedTuple):
     """How a function ended."""
 
     error: str | None
+    is_runtime_error: bool
     message: str
     seconds: float
 
@@ -39,8 +40,9 @@ def outcome(function: Callable[[], Any]) -> Outcome:
         try:
             function()
         except BaseException as error:
-            return Outcome(type(error).__name__, str(error), time.monotonic() - started)
-        return Outcome(None, "", time.monotonic() - started)
+            kind, runtime = type(error).__name__, isinstance(error, RuntimeError)
+            return Outcome(kind, runtime, str(error), time.monotonic() - started)
+        return Outcome(None, False, "", time.monotonic() - started)
 
     result: Outcome = processes.in_a_child(call)
     return result
@@ -48,10 +50,14 @@ def outcome(function: Callable[[], Any]) -> Outcome:
 
 @pytest.mark.parametrize("way", ["SIGKILL", "SIGSEGV", "SIGABRT", "SIGTERM", "exit1", "exit0", "sys.exit"])
 def test_a_worker_that_dies_is_an_error(
-    load: Callable[..., Any], way: str, capfd: pytest.CaptureFixture[str]
+    load: Callable[..., Any],
+    differs: Callable[[str], bool],
+    way: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     found = outcome(lambda: flat(load(dying(way), batch_size=2, collate_fn=list, num_workers=2)))
-    assert found.error == "RuntimeError"
+    assert found.is_runtime_error
+    assert found.error == ("WorkerError" if differs("worker_error") else "RuntimeError")
     assert "worker" in found.message
     assert found.seconds < PROMPTLY
     capfd.readouterr()  # a segmentation fault is also announced by the worker itself
@@ -81,7 +87,7 @@ def test_a_worker_killed_from_outside_is_an_error(load: Callable[..., Any], pers
         list(iterator)
 
     found = outcome(kill_one)
-    assert found.error == "RuntimeError"
+    assert found.is_runtime_error
     assert "worker" in found.message
     assert found.seconds < PROMPTLY
 

@@ -1,7 +1,8 @@
 //! The conversation with one worker process.
 //!
 //! Messages are a kind (1 byte), the length of the body (8 bytes, little-endian) and the body. File descriptors travel
-//! beside a header, as the socket allows. To the worker go `S` (the schema, with the shared memory) and `T` (samples);
+//! beside a header, as the socket allows. To the worker go `S` (the schema, with the shared memory), `K` (the keys of the
+//! samples that follow, where those are not numbers) and `T` (samples);
 //! back come `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order. A
 //! worker answers an order as a whole; while it works, the first number in its mailbox tells how far it is.
 
@@ -14,6 +15,8 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
 };
+
+use sutler_core::SampleId;
 
 use crate::memory::Mapping;
 use crate::{Arena, Order};
@@ -109,6 +112,24 @@ impl Link {
         (&self.socket).write_all(&self.scratch[sent..]).map_err(|error| failed(&error))?;
         self.schema_sent = true;
         Ok(())
+    }
+
+    /// Tells the worker what to ask the dataset for where that is not the sample's number.
+    pub fn send_keys<'k>(
+        &mut self,
+        keys: impl Iterator<Item = (SampleId, &'k [u8])>,
+    ) -> Result<(), LinkError> {
+        self.begin(b'K');
+        for (sample, key) in keys {
+            self.scratch.extend(sample.0.to_le_bytes());
+            self.scratch.extend((key.len() as u64).to_le_bytes());
+            self.scratch.extend(key);
+        }
+        if self.scratch.len() == HEADER {
+            return Ok(());
+        }
+        self.end();
+        (&self.socket).write_all(&self.scratch).map_err(|error| failed(&error))
     }
 
     pub fn send_order(&mut self, order: &Order<'_>) -> Result<(), LinkError> {

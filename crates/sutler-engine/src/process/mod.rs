@@ -8,12 +8,15 @@
 //! own, and copied from there. Which arrays a sample has is not known beforehand: the first worker to finish a sample
 //! proposes a *schema*, and batches opened from then on have shared memory laid out by it.
 
+mod keys;
 mod link;
 
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use keys::Keys;
+pub use keys::{FIRST_KEYED, Key};
 use link::{Answer, Link, LinkError, RowAnswer};
 use sutler_core::SampleId;
 
@@ -60,6 +63,7 @@ struct Shared {
     /// The workers there are. Locked to take one or bring one back, never while talking to one.
     workers: Mutex<Workers>,
     schema: OnceLock<Schema>,
+    keys: Keys,
     revive: Arc<dyn Revive>,
     retry: bool,
     slots: usize,
@@ -96,6 +100,7 @@ impl ProcessPreparation {
             shared: Arc::new(Shared {
                 workers: Mutex::default(),
                 schema: OnceLock::new(),
+                keys: Keys::default(),
                 revive: options.revive,
                 retry: options.retry,
                 slots: options.slots,
@@ -119,6 +124,11 @@ impl ProcessPreparation {
         }
         workers.idle.reverse(); // taken from the end: worker 0 first
         Ok(())
+    }
+
+    /// Names further samples by something else than a number; they are numbered on from [`FIRST_KEYED`].
+    pub fn add_keys(&self, keys: Vec<Key>) {
+        self.shared.keys.add(keys);
     }
 
     /// The layout of batches that have shared memory, as a worker described it.
@@ -154,7 +164,7 @@ impl Preparation for ProcessPreparation {
     }
 
     fn describe(&self, sample: SampleId) -> String {
-        format!("index {}", sample.0)
+        self.shared.keys.name(sample)
     }
 
     fn preparer(&self) -> Box<dyn Preparer> {
@@ -190,7 +200,7 @@ impl Preparer for ProcessPreparer {
         _record: &mut SampleRecord,
     ) -> Result<(), Failure> {
         let reason = "it was to be prepared by a worker process, and there is none".to_owned();
-        Err(Failure::new(sample, format!("index {}", sample.0), "internal", reason))
+        Err(Failure::new(sample, self.shared.keys.name(sample), "internal", reason))
     }
 
     fn appetite(&self) -> usize {
@@ -261,7 +271,7 @@ impl ProcessPreparer {
         let answers = rows.into_iter().zip(order.samples).enumerate().map(|(index, (row, &sample))| {
             let begun = started + each * index as u32;
             let record = SampleRecord { started: begun, decode: each, ..SampleRecord::start() };
-            Elsewhere { record, result: row_result(sample, row) }
+            Elsewhere { record, result: row_result(&self.shared.keys, sample, row) }
         });
         Ok(answers.collect())
     }
@@ -281,6 +291,8 @@ impl ProcessPreparer {
         if let Some(schema) = shared.schema.get() {
             link.announce_schema(&schema.description, &schema.arena).map_err(lost)?;
         }
+        let keys = shared.keys.of(order.samples);
+        link.send_keys(keys.iter().map(|(sample, key)| (*sample, key.bytes.as_slice()))).map_err(lost)?;
         link.send_order(order).map_err(lost)?;
         let mut rows: Vec<RowAnswer> = Vec::with_capacity(order.samples.len());
         loop {
@@ -318,7 +330,7 @@ impl ProcessPreparer {
             "DataLoader worker {worker} {story} while it prepared this sample{detail}. Look for an out-of-memory kill or a \
              crash in native code; num_workers=0 prepares it in this process"
         );
-        Failure::new(sample, format!("index {}", sample.0), "worker-lost", reason)
+        Failure::new(sample, self.shared.keys.name(sample), "worker-lost", reason)
     }
 
     /// Replaces a worker that died; false when that is not possible.
@@ -341,12 +353,12 @@ impl ProcessPreparer {
     }
 }
 
-fn row_result(sample: SampleId, row: RowAnswer) -> Result<ForeignRow, Failure> {
+fn row_result(keys: &Keys, sample: SampleId, row: RowAnswer) -> Result<ForeignRow, Failure> {
     match row {
         RowAnswer::Done { in_block, payload } => Ok(ForeignRow { in_block, payload }),
         RowAnswer::Raised { text, exception } => Err(Failure {
             exception: Some(exception),
-            ..Failure::new(sample, format!("index {}", sample.0), "exception", text)
+            ..Failure::new(sample, keys.name(sample), "exception", text)
         }),
     }
 }

@@ -124,7 +124,7 @@ impl Preparer for FakePreparer {
 }
 
 pub fn options(batch_size: usize, batches_ahead: usize) -> JobOptions {
-    JobOptions { batch_size, batches_ahead, batches_held: 1, errors: ErrorPolicy::Raise }
+    JobOptions { batch_size, batches_ahead, batches_held: 1, errors: ErrorPolicy::Raise, go_on: false }
 }
 
 pub fn job(fake: &Arc<Fake>, options: JobOptions) -> Arc<Job> {
