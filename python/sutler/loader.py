@@ -316,7 +316,9 @@ class Loader:
         """Whether a dataset written in Python is called by the trainer itself."""
         return self.num_workers == 0 and not isinstance(self.dataset, NativeDataset)
 
-    def _source(self, position: Position, drawn: Drawn | None) -> tuple[BatchSource, int | None, Callable[[], None]]:
+    def _source(
+        self, position: Position, drawn: Drawn | None
+    ) -> tuple[BatchSource, int | None, Callable[[], None]]:
         """Begins an epoch at a position: its batches, how many there are if known, and how to call the rest off."""
         if self._streams is not None:
             self._check_open()
