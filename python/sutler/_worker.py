@@ -250,9 +250,8 @@ def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> 
             options.init_fn(options.worker)
     except Exception as error:
         init_error = error
-    worker = Worker(dataset if init_error is None else _Broken(init_error), channel, options)
     with contextlib.suppress(Hangup, BrokenPipeError, ConnectionResetError):
-        worker.serve()
+        Worker(dataset if init_error is None else _Broken(init_error), channel, options).serve()
 
 
 class _Broken:

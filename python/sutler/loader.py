@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 from sutler import _sutler
 from sutler._arguments import ErrorPolicy, check_arguments, error_policy, place_in_job
-from sutler._backend import Backend, BatchSource, abandon, default_workers, length_of, make_backend
+from sutler._backend import Backend, BatchSource, default_workers, end_all, length_of, make_backend
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
 from sutler._epoch import EpochIterator, Position
 from sutler._keys import KeyTable
@@ -237,7 +237,11 @@ class Loader:
             self._engine = _sutler.Engine(self.num_workers)
             held = BATCHES_HELD + (2 * BATCHES_AHEAD if self.device is not None else 0)
             self._job = self._backend.make_job(batch_size, self._batches_ahead(batch_size), held)
-            self._abandoned = weakref.finalize(self, abandon, self._backend, self._job, self._owner)
+            # Threads that run on their own end with their engine. Those with a worker process each must be waited for:
+            # they call Python when one dies, which nobody may do once the interpreter is on the way out.
+            if not isinstance(self.dataset, NativeDataset):
+                things = (self._backend, self._engine, self._job, self._owner)
+                self._abandoned = weakref.finalize(self, end_all, *things)
             if (self.pin_memory or _is_cuda(self.device)) and self._job.arena is not None:
                 self._pinned = PinnedArena(*self._job.arena)
         return self._engine, self._job
@@ -451,9 +455,7 @@ class Loader:
             if self._abandoned is not None:
                 self._abandoned.detach()
             if self._engine is not None and self._job is not None:
-                self._backend.hang_up(self._job)
-                self._engine.close()
-                self._backend.end()
+                end_all(self._backend, self._engine, self._job, self._owner)
             if self._pinned is not None:
                 self._pinned.close()
         self._iterators.clear()
