@@ -43,17 +43,18 @@ class Loader:
         shuffle: Reorder the samples in every epoch.
         sampler: Where the order comes from instead; an iterable of indices.
         batch_sampler: Where whole batches come from instead; an iterable of lists of indices.
-        num_workers: Threads; by default one per usable core. With 0 the caller does the work itself.
-        collate_fn: Called with a list of ``(image, label)`` to make a batch. The default needs no copy.
+        num_workers: Threads for a native dataset, by default one per usable core; processes for one written in Python,
+            by default none. With 0 the caller does the work itself.
+        collate_fn: Called in this process with a list of samples to make a batch. The default needs no copy.
         pin_memory: Register the batch memory with CUDA, once.
         drop_last: Leave an incomplete last batch out.
         timeout: Seconds to wait for a batch before ``RuntimeError``; 0 waits for ever.
-        worker_init_fn: Kept for compatibility; native threads run no Python.
-        multiprocessing_context: Kept for compatibility; there are no worker processes.
+        worker_init_fn: Called with its number in each worker process; native threads run no Python.
+        multiprocessing_context: How worker processes are started; native threads have no use for it.
         generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
         prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making.
-        persistent_workers: Kept for compatibility; threads always stay between epochs.
-        in_order: Deliver batches in the order of the epoch.
+        persistent_workers: Keep worker processes between epochs; threads always stay.
+        in_order: Kept for compatibility; batches come in the order of the epoch.
         order: ``"strict"``: the seeded permutation exactly.
         seed: With the epoch and the sample's index, decides all randomness.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
