@@ -241,10 +241,11 @@ def length_of(dataset: Any) -> int | None:
         return None
 
 
-def abandon(backend: Backend, job: _sutler.Job, owner: int) -> None:
-    """Ends what a loader started that was dropped without being closed."""
+def end_all(backend: Backend, engine: _sutler.Engine, job: _sutler.Job, owner: int) -> None:
+    """Ends what a loader started: the conversations, then the threads that held them, then the processes."""
     if owner == os.getpid():
         backend.hang_up(job)
+        engine.close()
         backend.end()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.random  # NumPy loads it when first used, and it must be there to be seeded
 
 from sutler import _payload, _schema, _sutler
 from sutler._keys import KeyTable, seed_number

@@ -263,9 +263,8 @@ def set_up(
 def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> None:
     """The life of a worker process."""
     channel, init_error = set_up(dataset, connection, options)
-    worker = Worker(dataset if init_error is None else _Broken(init_error), channel, options)
     with contextlib.suppress(Hangup, BrokenPipeError, ConnectionResetError):
-        worker.serve()
+        Worker(dataset if init_error is None else _Broken(init_error), channel, options).serve()
 
 
 class _Broken:

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 from sutler import _sutler
 from sutler._arguments import ErrorPolicy, check_arguments, error_policy, place_in_job
-from sutler._backend import Backend, BatchSource, abandon, default_workers, length_of, make_backend
+from sutler._backend import Backend, BatchSource, default_workers, end_all, length_of, make_backend
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
 from sutler._epoch import EpochIterator, Position
 from sutler._keys import KeyTable
@@ -46,17 +46,18 @@ class Loader:
         shuffle: Reorder the samples in every epoch.
         sampler: Where the order comes from instead; an iterable of indices.
         batch_sampler: Where whole batches come from instead; an iterable of lists of indices.
-        num_workers: Threads; by default one per usable core. With 0 the caller does the work itself.
-        collate_fn: Called with a list of ``(image, label)`` to make a batch. The default needs no copy.
+        num_workers: Threads for a native dataset, by default one per usable core; processes for one written in Python,
+            by default none. With 0 the caller does the work itself.
+        collate_fn: Called in this process with a list of samples to make a batch. The default needs no copy.
         pin_memory: Register the batch memory with CUDA, once.
         drop_last: Leave an incomplete last batch out.
         timeout: Seconds to wait for a batch before ``RuntimeError``; 0 waits for ever.
-        worker_init_fn: Kept for compatibility; native threads run no Python.
-        multiprocessing_context: Kept for compatibility; there are no worker processes.
+        worker_init_fn: Called with its number in each worker process; native threads run no Python.
+        multiprocessing_context: How worker processes are started; native threads have no use for it.
         generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
         prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making.
-        persistent_workers: Kept for compatibility; threads always stay between epochs.
-        in_order: Deliver batches in the order of the epoch.
+        persistent_workers: Keep worker processes between epochs; threads always stay.
+        in_order: Kept for compatibility; batches come in the order of the epoch.
         order: ``"strict"``: the seeded permutation exactly.
         seed: With the epoch and the sample's index, decides all randomness.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
@@ -254,7 +255,11 @@ class Loader:
             self._engine = _sutler.Engine(self.num_workers)
             held = BATCHES_HELD + (2 * BATCHES_AHEAD if self.device is not None else 0)
             self._job = self._backend.make_job(batch_size, self._batches_ahead(batch_size), held)
-            self._abandoned = weakref.finalize(self, abandon, self._backend, self._job, self._owner)
+            # Threads that run on their own end with their engine. Those with a worker process each must be waited for:
+            # they call Python when one dies, which nobody may do once the interpreter is on the way out.
+            if not isinstance(self.dataset, NativeDataset):
+                things = (self._backend, self._engine, self._job, self._owner)
+                self._abandoned = weakref.finalize(self, end_all, *things)
             if (self.pin_memory or _is_cuda(self.device)) and self._job.arena is not None:
                 self._pinned = PinnedArena(*self._job.arena)
         return self._engine, self._job
@@ -485,9 +490,7 @@ class Loader:
             if self._abandoned is not None:
                 self._abandoned.detach()
             if self._engine is not None and self._job is not None:
-                self._backend.hang_up(self._job)
-                self._engine.close()
-                self._backend.end()
+                end_all(self._backend, self._engine, self._job, self._owner)
             if self._streams is not None:
                 self._streams.end()
             if self._pinned is not None:

@@ -347,7 +347,9 @@ impl Engine {
     pub fn close(mut self) {
         self.stop();
         if self.is_here() {
-            for thread in self.threads.drain(..) {
+            // A garbage collector may close an engine from one of its own threads, which cannot wait for itself.
+            let here = std::thread::current().id();
+            for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != here) {
                 // A worker catches every panic of its own; there is nothing to learn from the result.
                 let _ = thread.join();
             }

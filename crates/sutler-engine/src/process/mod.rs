@@ -78,6 +78,9 @@ struct Workers {
     idle: Vec<Link>,
     /// A second handle to every socket, to hang up on workers that somebody waits for.
     sockets: Vec<Option<UnixStream>>,
+    /// Whether we hung up ourselves, so that nobody need ask what became of a worker: whoever started them may be
+    /// on the way out, too.
+    ended: bool,
 }
 
 impl Shared {
@@ -115,6 +118,7 @@ impl ProcessPreparation {
     pub fn use_workers(&self, sockets: Vec<UnixStream>) -> std::io::Result<()> {
         let mut workers = self.shared.workers();
         workers.generation += 1;
+        workers.ended = false;
         workers.idle.clear();
         workers.sockets.clear();
         let generation = workers.generation;
@@ -139,7 +143,9 @@ impl ProcessPreparation {
 
     /// Hangs up on all workers: whoever waits for one stops waiting, and the workers end.
     pub fn hang_up(&self) {
-        for socket in self.shared.workers().sockets.iter_mut().filter_map(Option::take) {
+        let mut workers = self.shared.workers();
+        workers.ended = true;
+        for socket in workers.sockets.iter_mut().filter_map(Option::take) {
             // A worker that is gone already has hung up itself.
             let _ = socket.shutdown(std::net::Shutdown::Both);
         }
@@ -233,6 +239,17 @@ impl Preparer for ProcessPreparer {
             };
             match self.ask(&part) {
                 Ok(rows) => answers.extend(rows),
+                Err(_) if self.shared.workers().ended => {
+                    let reason = "its worker process was ended".to_owned();
+                    answers.extend(order.samples[start..].iter().map(|&sample| {
+                        let name = self.shared.keys.name(sample);
+                        let failure = Failure::new(sample, name, "worker-lost", reason.clone());
+                        Elsewhere {
+                            record: SampleRecord::start(),
+                            result: Err(Failure { fatal: true, ..failure }),
+                        }
+                    }));
+                }
                 Err(lost) => {
                     let culprit = (start + lost.finished).min(end - 1);
                     let failure = self.worker_lost(order.samples[culprit], &lost);
