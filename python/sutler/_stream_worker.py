@@ -119,5 +119,5 @@ class StreamWorker:
 def run_stream_worker(dataset: Any, connection: Connection, options: StreamOptions) -> None:
     """The life of a worker process."""
     channel, init_error = set_up(dataset, connection, options)
-    with contextlib.suppress(Hangup, BrokenPipeError, ConnectionResetError):
+    with channel, contextlib.suppress(Hangup, BrokenPipeError, ConnectionResetError):
         StreamWorker(dataset, channel, options, init_error).serve()

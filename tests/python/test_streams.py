@@ -258,6 +258,30 @@ def test_no_descriptors_are_left_open() -> None:
     assert count() <= before
 
 
+class Endless(Plain):
+    """Counts up, not too fast."""
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            time.sleep(0.005)
+            yield self.count
+            self.count += 1
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_an_epoch_can_be_left_while_batches_are_on_their_way(device: str | None, persistent: bool) -> None:
+    loader = make(Endless(0), 2, device=device, persistent_workers=persistent)
+    for _ in range(3):
+        for number, batch in enumerate(loader):
+            assert int(batch[1]) == int(batch[0]) + 1
+            if number == 3:
+                break
+    started = time.monotonic()
+    loader.close()
+    assert time.monotonic() - started < 3
+
+
 class Slow(Plain):
     """Takes its time from the third sample on."""
 
