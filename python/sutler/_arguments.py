@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import sys
 from dataclasses import dataclass
@@ -21,6 +22,13 @@ class ErrorPolicy:
     name: str
     max: int | None = None
     rate: float | None = None
+
+    def allowed(self, samples: int) -> int | None:
+        """How many of an epoch's samples may fail before it ends in an error; ``None`` for any number."""
+        if self.name == "raise":
+            return 0
+        limits = [self.max, None if self.rate is None else math.floor(self.rate * samples)]
+        return min((limit for limit in limits if limit is not None), default=None)
 
 
 def error_policy(errors: Any) -> ErrorPolicy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import numpy.random  # NumPy loads it when first used, and it must be there to b
 from sutler import _payload, _schema, _sutler
 from sutler._keys import KeyTable, seed_number
 from sutler._output import converter
+from sutler.errors import ErrorBudgetExceeded, Failure, sample_error
 from sutler.transforms.tail import seeded
 
 if TYPE_CHECKING:
@@ -144,30 +146,59 @@ class InlineBatches:
         self._collate = loader._collation()
         self._single = not loader._batched()
         self._return_ids = loader.return_ids
+        self._policy = loader._policy
+        self._allowed = loader._policy.allowed(sum(map(len, batches)))
+        #: The samples that were left out so far.
+        self.failures: list[Failure] = []
 
     def next(self) -> tuple[Any, int] | None:
         """The next batch and how much of the epoch is consumed with it; ``None`` at the end."""
-        if self._step == len(self._batches):
-            return None
-        keys = [self._keys.key(number) for number in self._batches[self._step]]
-        consumed = self._consumed[self._step]
-        # Also when it raises: the next call goes on with the next batch.
-        self._step += 1
-        try:
-            made = self._make(keys)
-        except StopIteration as error:
-            raise RuntimeError(
-                "the dataset or collate_fn raised StopIteration; an epoch ends on its own"
-            ) from error
-        if self._return_ids:
-            made = _append_ids(made, keys, self._single, self._convert)
-        return made, consumed
+        while self._step < len(self._batches):
+            keys = [self._keys.key(number) for number in self._batches[self._step]]
+            consumed = self._consumed[self._step]
+            # Also when it raises: the next call goes on with the next batch.
+            self._step += 1
+            try:
+                made = self._make(keys)
+            except StopIteration as error:
+                raise RuntimeError(
+                    "the dataset or collate_fn raised StopIteration; an epoch ends on its own"
+                ) from error
+            if made is not None:
+                return made[0], consumed
+        return None
 
-    def _make(self, keys: list[Any]) -> Any:
-        if self._single:
-            return self._collate(self._sample(keys[0]))
-        many = getattr(self._dataset, "__getitems__", None)
-        return self._collate(many(keys) if many else [self._sample(key) for key in keys])
+    def _make(self, keys: list[Any]) -> tuple[Any] | None:
+        """The batch of some keys, unless every sample of it was left out."""
+        keys, samples = self._samples(keys)
+        if not samples:
+            return None
+        made = self._collate(samples[0] if self._single else samples)
+        return (_append_ids(made, keys, self._single, self._convert) if self._return_ids else made,)
+
+    def _samples(self, keys: list[Any]) -> tuple[list[Any], list[Any]]:
+        """The keys whose samples could be had, and the samples."""
+        many = None if self._single else getattr(self._dataset, "__getitems__", None)
+        if self._policy.name == "raise":
+            return keys, many(keys) if many else [self._sample(key) for key in keys]
+        kept, samples = [], []
+        for key in keys:
+            try:
+                sample = many([key])[0] if many else self._sample(key)
+            except Exception as error:
+                self._leave_out(key, error)
+            else:
+                kept.append(key)
+                samples.append(sample)
+        return kept, samples
+
+    def _leave_out(self, key: Any, error: Exception) -> None:
+        number, reason = self._keys.number(key), traceback.format_exception_only(error)[-1].strip()
+        name = f"index {key}" if number == key else f"key {key!r}"
+        self.failures.append(Failure(number, name, "exception", reason))
+        if self._allowed is not None and len(self.failures) > self._allowed:
+            last = sample_error(number, name, reason, "exception")
+            raise ErrorBudgetExceeded(len(self.failures), self._allowed, last) from error
 
     def _sample(self, key: Any) -> Any:
         """A sample with its own random numbers, the same as from any worker process."""

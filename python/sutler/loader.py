@@ -358,6 +358,7 @@ class Loader:
             world_size=self.world_size,
         )
         source = InlineBatches(self, batches, consumed, position.epoch, self._backend.keys or KeyTable())
+        self._last_figures = ({}, source.failures)
         return source, len(batches), source.close
 
     def _begin(self, position: Position, drawn: Drawn | None) -> tuple[_sutler.Run, _sutler.Job]:

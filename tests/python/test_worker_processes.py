@@ -160,3 +160,34 @@ assert len(set(expected.values())) == 5
 assert values(1, keys, 3) == values(2, keys[::-1], 4) == expected
 """
     )
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_errors_says_what_a_sample_that_raises_does(run_script: Run, workers: int) -> None:
+    run_script(
+        PRELUDE
+        + f"options = {{'num_workers': {workers}, 'multiprocessing_context': {'fork' if workers else None!r}}}"
+        + """
+class Bad(Squares):
+    def __getitem__(self, index):
+        if 4 <= index < 8 or index == 13:
+            raise ValueError(f"no sample {index}")
+        return super().__getitem__(index)
+
+loader = make(Bad(20), errors="skip", return_ids=True, **options)
+assert [batch[-1].tolist() for batch in loader] == [[0, 1, 2, 3], [8, 9, 10, 11], [12, 14, 15], [16, 17, 18, 19]]
+failures = loader.failures()
+assert [failure.id for failure in failures] == [4, 5, 6, 7, 13]
+assert {failure.kind for failure in failures} == {"exception"}
+assert failures[0].path == "index 4" and failures[0].reason == "ValueError: no sample 4", failures[0]
+for budget in (sutler.Errors(max=5), sutler.Errors(rate=0.25), sutler.Errors()):
+    assert len(list(make(Bad(20), errors=budget, **options))) == 4
+for budget in (sutler.Errors(max=4), sutler.Errors(rate=0.24), sutler.Errors(max=9, rate=0.1)):
+    try:
+        list(make(Bad(20), errors=budget, **options))
+    except sutler.ErrorBudgetExceeded as error:
+        assert error.failed > error.allowed
+    else:
+        raise AssertionError(budget)
+"""
+    )
