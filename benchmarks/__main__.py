@@ -8,11 +8,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import h200, images, machine, memory, quality, startup
+from benchmarks import h200, images, machine, memory, quality, slow_items, startup
 from benchmarks.outcome import NameTakenError, document, folder_for, save
 from benchmarks.worker import ContenderError
 
-BENCHMARKS = {"images": images, "startup": startup, "memory": memory, "quality": quality, "h200": h200}
+BENCHMARKS = {
+    "images": images,
+    "startup": startup,
+    "memory": memory,
+    "quality": quality,
+    "h200": h200,
+    "slow-items": slow_items,
+}
+#: Benchmarks whose samples are no photos.
+WITHOUT_PHOTOS = {"slow-items"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -23,12 +32,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     for name, module in BENCHMARKS.items():
         summary = (module.__doc__ or "").partition("\n")[0]
         command = commands.add_parser(name, help=summary, description=module.__doc__)
-        command.add_argument(
-            "--data",
-            type=Path,
-            metavar="FOLDER",
-            help="JPEGs, in class folders or not; generated ones by default",
-        )
+        if name not in WITHOUT_PHOTOS:
+            command.add_argument(
+                "--data",
+                type=Path,
+                metavar="FOLDER",
+                help="JPEGs, in class folders or not; generated ones by default",
+            )
         module.add_arguments(command)
         command.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
         command.add_argument(

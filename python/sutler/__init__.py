@@ -1,6 +1,7 @@
 """Sutler reads, decodes and augments training samples, so that the accelerator never waits for them."""
 
 from sutler._sutler import __version__
+from sutler._worker_info import get_worker_info
 from sutler.datasets import ImageFolder, Manifest
 from sutler.errors import (
     DecodeError,
@@ -12,6 +13,7 @@ from sutler.errors import (
     ReadError,
     SampleError,
     SutlerError,
+    WorkerError,
 )
 from sutler.loader import Loader
 
@@ -28,5 +30,7 @@ __all__ = [
     "ReadError",
     "SampleError",
     "SutlerError",
+    "WorkerError",
     "__version__",
+    "get_worker_info",
 ]

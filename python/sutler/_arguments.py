@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import numbers
 import sys
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sutler._output import import_torch, torch_is_installed
+from sutler.datasets import NativeDataset
 from sutler.errors import Errors
 
 #: Orders that this release can serve.
@@ -22,6 +24,13 @@ class ErrorPolicy:
     name: str
     max: int | None = None
     rate: float | None = None
+
+    def allowed(self, samples: int) -> int | None:
+        """How many of an epoch's samples may fail before it ends in an error; ``None`` for any number."""
+        if self.name == "raise":
+            return 0
+        limits = [self.max, None if self.rate is None else math.floor(self.rate * samples)]
+        return min((limit for limit in limits if limit is not None), default=None)
 
 
 def error_policy(errors: Any) -> ErrorPolicy:
@@ -57,13 +66,10 @@ def check_arguments(
     device_normalize: bool,
 ) -> None:
     """Raises what PyTorch's ``DataLoader`` would raise for these arguments, or our own error for our own."""
-    from sutler.datasets import NativeDataset
-
-    if not isinstance(dataset, NativeDataset):
+    if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "__iter__"):
         raise TypeError(
-            f"dataset should be a native Sutler dataset (sutler.ImageFolder, sutler.Manifest), "
-            f"got {type(dataset).__module__}.{type(dataset).__qualname__}. Datasets written in Python are not "
-            f"supported yet; keep torch.utils.data.DataLoader for this one."
+            f"dataset should have __getitem__ and __len__, as map-style datasets do, or __iter__, as iterable ones do; "
+            f"{type(dataset).__module__}.{type(dataset).__qualname__} has neither."
         )
     if num_workers is not None and num_workers < 0:
         raise ValueError(
@@ -85,6 +91,9 @@ def check_arguments(
     _check_context(multiprocessing_context, num_workers)
     if shuffle not in (None, False, True):
         raise ValueError(f"shuffle should be a bool or None, got {shuffle!r}")
+    own_order = sampler is None and batch_sampler is None
+    if shuffle and own_order and not isinstance(dataset, NativeDataset) and len(dataset) == 0:
+        raise ValueError("num_samples should be a positive integer value, but got num_samples=0")
     if sampler is not None and shuffle:
         raise ValueError("sampler option is mutually exclusive with shuffle")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):

@@ -27,11 +27,7 @@ class PinnedArena:
         torch = import_torch()
         self._address = 0
         if not torch.cuda.is_available():
-            warnings.warn(
-                "'pin_memory' argument is set as true but no accelerator is found, "
-                "then device pinned memory won't be used.",
-                stacklevel=4,
-            )
+            _warn_of_no_accelerator()
             return
         torch.cuda.init()
         status = torch.cuda.cudart().cudaHostRegister(address, size, 0)
@@ -58,17 +54,36 @@ class PinnedArena:
             self._address = 0
 
 
-def _move(value: Any, move: Callable[[Any], Any]) -> Any:
+def _move(value: Any, move: Callable[[Any], Any], method: str = "to") -> Any:
     """The same structure with every tensor moved; what a collate function made may hold anything else as well."""
-    if hasattr(value, "to"):
+    if hasattr(value, method):
         return move(value)
     if isinstance(value, Mapping):
-        return {key: _move(item, move) for key, item in value.items()}
+        return {key: _move(item, move, method) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_move(item, move) for item in value))
+        return type(value)(*(_move(item, move, method) for item in value))
     if isinstance(value, list | tuple):
-        return type(value)(_move(item, move) for item in value)
+        return type(value)(_move(item, move, method) for item in value)
     return value
+
+
+def make_pinner(pin_memory: bool, device: Any) -> Callable[[Any], Any]:
+    """The function that puts a batch into pinned memory: for batches that have no arena, each in a copy of its own."""
+    if not pin_memory and not str(device).startswith("cuda"):
+        return lambda batch: batch
+    torch = import_torch()
+    if not torch.cuda.is_available():
+        _warn_of_no_accelerator()
+        return lambda batch: batch
+    return lambda batch: _move(batch, lambda value: value.pin_memory(), "pin_memory")
+
+
+def _warn_of_no_accelerator() -> None:
+    warnings.warn(
+        "'pin_memory' argument is set as true but no accelerator is found, "
+        "then device pinned memory won't be used.",
+        stacklevel=5,
+    )
 
 
 class _Copier:
@@ -112,7 +127,7 @@ class _Copied:
     batch: Any = None
     host: Any = None
     event: Any = None
-    consumed: int = 0
+    consumed: Any = 0
     end: bool = False
     error: BaseException | None = None
 
@@ -127,7 +142,7 @@ class DevicePrefetcher:
 
     def __init__(
         self,
-        fetch: Callable[[], tuple[Any, int] | None],
+        fetch: Callable[[], tuple[Any, Any] | None],
         device: Any,
         finish: Callable[[Any], Any] | None,
     ) -> None:
@@ -145,7 +160,7 @@ class DevicePrefetcher:
         )
         self._thread.start()
 
-    def next(self) -> tuple[Any, int] | None:
+    def next(self) -> tuple[Any, Any] | None:
         """The next batch on the device and how much of the epoch is consumed with it; ``None`` at the end."""
         copied = self._last or self._take()
         if copied.end or copied.error is not None:
@@ -179,7 +194,7 @@ class DevicePrefetcher:
 
 
 def _copy_ahead(
-    fetch: Callable[[], tuple[Any, int] | None],
+    fetch: Callable[[], tuple[Any, Any] | None],
     copier: _Copier,
     copied: queue.Queue[_Copied],
     stopped: threading.Event,

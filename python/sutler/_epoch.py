@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from sutler._assembly import HostBatches
 from sutler._cuda import DevicePrefetcher
 from sutler._device_ops import device_finisher
+from sutler._stream_progress import StreamProgress
 
 if TYPE_CHECKING:
-    from sutler import _sutler
     from sutler._sampling import Drawn
     from sutler.loader import Loader
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 class Position:
     """Where a job stands: its epoch, and how much of the epoch's sequence all ranks have consumed."""
 
-    __slots__ = ("complete", "consumed", "drawn", "epoch")
+    __slots__ = ("complete", "consumed", "drawn", "epoch", "streams")
 
     def __init__(self, epoch: int, consumed: int, drawn: str | None = None) -> None:
         self.epoch = epoch
@@ -29,6 +28,15 @@ class Position:
         self.drawn = drawn
         #: Whether the epoch's last batch is in the trainer's hands, so that a checkpoint belongs to the next epoch.
         self.complete = False
+        #: Where the readers of a stream are, where the dataset is one.
+        self.streams: StreamProgress | None = None
+
+    def go_on_to(self, consumed: int | StreamProgress) -> None:
+        """Another batch is in the trainer's hands."""
+        if isinstance(consumed, StreamProgress):
+            self.streams = consumed
+            consumed = consumed.samples
+        self.consumed = consumed
 
 
 class EpochIterator(Iterator[Any]):
@@ -50,22 +58,20 @@ class EpochIterator(Iterator[Any]):
         """Begins the native side at the current position: at first, and again in a forked child."""
         loader = self._loader
         self._owner = os.getpid()
-        run, _ = loader._begin(self._position, self._drawn)
-        self._left = run.batches
-        self._source = HostBatches(loader, run, self.epoch)
+        self._source, self._left, call_off = loader._source(self._position, self._drawn)
         self._prefetcher: DevicePrefetcher | None = None
         if loader.device is not None:
-            finish = device_finisher(loader._device_operations, loader.device)
+            finish = device_finisher(loader._backend.device_operations, loader.device)
             self._prefetcher = DevicePrefetcher(self._source.next, loader.device, finish)
         # Not only when the iterator is dropped: also before the interpreter shuts down, which a thread that waits
         # outside of Python would not survive.
-        self._call_off = weakref.finalize(self, _call_off, self._owner, run, self._prefetcher)
+        self._call_off = weakref.finalize(self, _call_off, self._owner, call_off, self._prefetcher)
 
     def __iter__(self) -> EpochIterator:
         return self
 
     def __len__(self) -> int:
-        return self._left
+        return len(self._loader) if self._left is None else self._left
 
     def __next__(self) -> Any:
         if self._ended:
@@ -80,9 +86,13 @@ class EpochIterator(Iterator[Any]):
             self._position.complete = True
             self.close()
             raise StopIteration
-        batch, self._position.consumed = answer
-        self._left -= 1
-        self._position.complete = self._left == 0
+        batch, consumed = answer
+        self._position.go_on_to(consumed)
+        if self._left is None:
+            self._loader._compare_with_length(self._position.consumed)
+        else:
+            self._left -= 1
+            self._position.complete = self._left == 0
         return batch
 
     def close(self) -> None:
@@ -90,8 +100,8 @@ class EpochIterator(Iterator[Any]):
         self._call_off()
 
 
-def _call_off(owner: int, run: _sutler.Run, prefetcher: DevicePrefetcher | None) -> None:
+def _call_off(owner: int, call_off: Callable[[], None], prefetcher: DevicePrefetcher | None) -> None:
     if owner == os.getpid():
-        run.close()
+        call_off()
         if prefetcher is not None:
             prefetcher.close()

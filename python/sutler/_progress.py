@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def with_progress(iterator: EpochIterator, loader: Loader) -> Iterator[Any]:
             "progress=True needs tqdm. Install it with `pip install tqdm`, or pass progress=False."
         ) from None
     before = loader.stats()
-    with tqdm(total=len(iterator), unit="batch", desc=f"epoch {iterator.epoch}") as bar:
+    with tqdm(total=length_hint(iterator) or None, unit="batch", desc=f"epoch {iterator.epoch}") as bar:
         for batch in iterator:
             bar.update()
             now = loader.stats()

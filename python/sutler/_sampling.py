@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from sutler import _sutler
+from sutler import _keys, _sutler
+from sutler._keys import KeyTable
 
 
 class EpochSampler:
@@ -20,9 +23,10 @@ class EpochSampler:
     """
 
     def __init__(
-        self, samples: int, *, shuffle: bool, seed: int, drop_last: bool, rank: int, world_size: int
+        self, dataset: Any, *, shuffle: bool, seed: int, drop_last: bool, rank: int, world_size: int
     ) -> None:
-        self._samples = samples
+        #: Asked for its length each time, since it may grow.
+        self._dataset = dataset
         self._shuffle = shuffle
         self._seed = seed
         self._drop_last = drop_last
@@ -47,7 +51,7 @@ class EpochSampler:
 
     def __iter__(self) -> Iterator[int]:
         order = _sutler.epoch_order(
-            self._samples,
+            len(self._dataset),
             shuffle=self._shuffle,
             seed=self._seed,
             epoch=self.epoch,
@@ -59,8 +63,8 @@ class EpochSampler:
 
     def __len__(self) -> int:
         if self._drop_last:
-            return self._samples // self._world_size
-        return -(-self._samples // self._world_size)
+            return len(self._dataset) // self._world_size
+        return -(-len(self._dataset) // self._world_size)
 
 
 class EpochBatchSampler:
@@ -93,22 +97,25 @@ class Drawn:
     Kept by the epoch's iterator, since a sampler that is asked twice may answer differently.
     """
 
-    def __init__(self, batches: list[list[int]] | None, indices: list[int]) -> None:
+    def __init__(self, batches: list[list[int]] | None, indices: list[int], keys: KeyTable | None) -> None:
         #: The batches of a batch sampler.
         self.batches = batches
         #: The indices of a sampler, or those of all batches.
         self.indices = indices
+        self._keys = keys
 
     @classmethod
-    def from_sampler(cls, sampler: Iterable[Any]) -> Drawn:
-        """Asks a sampler for an epoch of indices."""
-        return cls(None, [int(index) for index in sampler])
+    def from_sampler(cls, sampler: Iterable[Any], keys: KeyTable | None) -> Drawn:
+        """Asks a sampler for an epoch of indices, or of any keys where there is a table for them."""
+        number = _numbering(keys)
+        return cls(None, [number(index) for index in sampler], keys)
 
     @classmethod
-    def from_batch_sampler(cls, batch_sampler: Iterable[Iterable[Any]]) -> Drawn:
+    def from_batch_sampler(cls, batch_sampler: Iterable[Iterable[Any]], keys: KeyTable | None) -> Drawn:
         """Asks a batch sampler for an epoch of batches."""
-        batches = [[int(index) for index in batch] for batch in batch_sampler]
-        return cls(batches, list(chain.from_iterable(batches)))
+        number = _numbering(keys)
+        batches = [[number(index) for index in batch] for batch in batch_sampler]
+        return cls(batches, list(chain.from_iterable(batches)), keys)
 
     @property
     def largest_batch(self) -> int:
@@ -122,4 +129,19 @@ class Drawn:
 
     def digest(self) -> str:
         """A short name for what was drawn, by which a checkpoint knows it again."""
+        if self._keys is not None and any(index >= _sutler.FIRST_KEYED for index in self.indices):
+            return _keys.digest(map(self._keys.key, self.indices))
         return hashlib.blake2b(np.asarray(self.indices, dtype="<i8").tobytes(), digest_size=8).hexdigest()
+
+
+def _numbering(keys: KeyTable | None) -> Callable[[Any], int]:
+    """From what a sampler draws to the engine's number for it."""
+    if keys is None:
+        return int
+
+    def number(key: Any) -> int:
+        with contextlib.suppress(TypeError):  # a key of another kind
+            key = operator.index(key)  # NumPy's integers, and tensors without dimensions
+        return keys.number(key)
+
+    return number

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sutler._backend import length_of
 from sutler._epoch import Position
+from sutler._stream_state import check_stream_state, make_stream_state
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
@@ -23,6 +25,8 @@ def _describe_order(loader: Loader) -> str:
 
 def make_state(loader: Loader, position: Position) -> dict[str, Any]:
     """The state of a loader at a position."""
+    if loader._streams is not None:
+        return make_stream_state(loader._streams, position)
     return {
         "version": STATE_VERSION,
         "epoch": position.epoch,
@@ -31,13 +35,15 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
         "order": loader.order,
         "sampling": _describe_order(loader),
         "drawn": position.drawn,
-        "samples": len(loader.dataset),
-        "fingerprint": loader.dataset.fingerprint,
+        "samples": length_of(loader.dataset),
+        "fingerprint": loader._backend.fingerprint(),
     }
 
 
 def check_state(loader: Loader, state: dict[str, Any]) -> Position:
     """The position in a state, if the state belongs to this loader."""
+    if loader._streams is not None:
+        return check_stream_state(loader._streams, state)
     expected = make_state(loader, Position(0, 0))
     if not isinstance(state, dict):
         raise ValueError(f"this is not a state of a sutler.Loader but a {type(state).__name__}")
@@ -48,10 +54,10 @@ def check_state(loader: Loader, state: dict[str, Any]) -> Position:
         raise ValueError(
             f"the state has version {state['version']}, this release of Sutler reads version {STATE_VERSION}"
         )
-    if state["fingerprint"] != loader.dataset.fingerprint:
+    if state["fingerprint"] != loader._backend.fingerprint():
         raise ValueError(
             f"the state was saved for fingerprint {str(state['fingerprint'])[:8]} ({state['samples']} samples); this "
-            f"dataset is {loader.dataset.fingerprint[:8]} ({len(loader.dataset)} samples). "
+            f"dataset is {loader._backend.fingerprint()[:8]} ({length_of(loader.dataset)} samples). "
             "Files were added, removed or renamed in between; resume needs the same listing."
         )
     if state["sampling"] != expected["sampling"]:

@@ -7,6 +7,7 @@ from typing import Any, Literal, final
 from typing_extensions import CapsuleType
 
 __all__ = [
+    "FIRST_KEYED",
     "Array",
     "Batch",
     "Dataset",
@@ -20,11 +21,13 @@ __all__ = [
     "draw",
     "epoch_order",
     "make_photos",
+    "plan_batches",
     "usable_cores",
     "user_seed",
 ]
 
 __version__: str
+FIRST_KEYED: int
 
 @final
 class Array:
@@ -114,6 +117,7 @@ class Engine:
         drop_last: bool,
         rank: int,
         world_size: int,
+        samples: int | None = None,
     ) -> Run: ...
     def start_drawn(
         self, job: Job, indices: Sequence[int], *, epoch: int, consumed: int, batch_size: int, drop_last: bool
@@ -142,6 +146,23 @@ class Job:
         errors_max: int | None = None,
         errors_rate: float | None = None,
     ) -> Job: ...
+    @staticmethod
+    def with_processes(
+        *,
+        batch_size: int,
+        batches_ahead: int,
+        batches_held: int,
+        revive: Callable[[int], int],
+        post_mortem: Callable[[int], str],
+        errors: str,
+        errors_max: int | None = None,
+        errors_rate: float | None = None,
+    ) -> Job: ...
+    def use_workers(self, sockets: Sequence[int]) -> None: ...
+    def hang_up(self) -> None: ...
+    def add_keys(self, keys: Sequence[tuple[bytes, str]]) -> None: ...
+    @property
+    def schema(self) -> bytes | None: ...
     @property
     def arena(self) -> tuple[int, int] | None: ...
     def failures(self) -> list[tuple[int, str, str, str]]: ...
@@ -169,6 +190,8 @@ class Batch:
     def in_arena(self) -> bool: ...
     def images(self) -> Array: ...
     def take_images(self) -> list[Array]: ...
+    def take_rows(self) -> list[tuple[int, bool, Array]]: ...
+    def block(self, offset: int, shape: Sequence[int], dtype: str) -> Array: ...
     def labels(self) -> Array: ...
     def ids(self) -> Array: ...
 
@@ -180,6 +203,20 @@ def epoch_order(
 def make_photos(
     root: str | os.PathLike[str], *, count: int, classes: int, seed: int, longer_side: int
 ) -> None: ...
+def plan_batches(
+    samples: int,
+    indices: Sequence[int] | None,
+    batches: Sequence[Sequence[int]] | None,
+    *,
+    shuffle: bool,
+    seed: int,
+    epoch: int,
+    consumed: int,
+    batch_size: int,
+    drop_last: bool,
+    rank: int,
+    world_size: int,
+) -> tuple[list[list[int]], list[int]]: ...
 def usable_cores() -> int: ...
 def user_seed(seed: int, epoch: int, sample: int) -> int: ...
 def bare_seconds(

@@ -17,6 +17,7 @@ __all__ = [
     "ReadError",
     "SampleError",
     "SutlerError",
+    "WorkerError",
 ]
 
 #: Kinds of failure that are about reaching the bytes, not about what they hold.
@@ -89,6 +90,13 @@ class ReadError(SampleError, OSError):
     """
 
 
+class WorkerError(SampleError):
+    """The worker process that prepared a sample died.
+
+    It is a `RuntimeError`, as from PyTorch's `DataLoader`.
+    """
+
+
 class ErrorBudgetExceeded(SutlerError, RuntimeError):  # noqa: N818 - it says what happened
     """More samples failed in an epoch than `errors=` allows.
 
@@ -153,6 +161,8 @@ class RankOutOfStep(SutlerError, RuntimeError):  # noqa: N818 - it says what hap
 
 def sample_error(sample: int, path: str, reason: str, kind: str) -> SampleError:
     """The exception for a failed sample; called by the native module."""
+    if kind == "worker-lost":
+        return WorkerError(sample, path, reason, kind)
     if kind in _READ_KINDS:
         return ReadError(sample, path, reason, kind)
     return (SampleError if kind in _OTHER_KINDS else DecodeError)(sample, path, reason, kind)

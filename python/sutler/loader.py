@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import sys
 import weakref
@@ -11,13 +12,21 @@ from typing import Any, Literal, cast
 
 from sutler import _sutler
 from sutler._arguments import ErrorPolicy, check_arguments, error_policy, is_cuda, place_in_job
+from sutler._backend import Backend, BatchSource, default_workers, end_all, length_of, make_backend
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
 from sutler._epoch import EpochIterator, Position
+from sutler._keys import KeyTable
 from sutler._output import Output, resolve_output
+from sutler._python_batches import InlineBatches, default_collate
 from sutler._sampling import Drawn, EpochBatchSampler, EpochSampler
 from sutler._state import check_drawn, check_state, make_state
+from sutler._stream_reader import is_stream
+from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
+
+#: Attributes that an epoch's order rests on, so that PyTorch refuses to change them.
+FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
 
 #: Delivered batches for which memory is kept ready: the one in use and the one just before it.
 BATCHES_HELD = 2
@@ -31,22 +40,24 @@ class Loader:
     by threads outside of Python, so there is nothing to start up, nothing to pickle, and no copy between processes.
 
     Args:
-        dataset: A native dataset.
+        dataset: A native dataset, any object with ``__getitem__`` and ``__len__``, or a stream: an object that has only
+            ``__iter__``, such as an ``IterableDataset``, of which every worker goes through its own copy.
         batch_size: Samples per batch; ``None`` yields single samples.
         shuffle: Reorder the samples in every epoch.
         sampler: Where the order comes from instead; an iterable of indices.
         batch_sampler: Where whole batches come from instead; an iterable of lists of indices.
-        num_workers: Threads; by default one per usable core. With 0 the caller does the work itself.
-        collate_fn: Called with a list of ``(image, label)`` to make a batch. The default needs no copy.
+        num_workers: Threads for a native dataset, by default one per usable core; processes for one written in Python,
+            by default none. With 0 the caller does the work itself.
+        collate_fn: Called in this process with a list of samples to make a batch. The default needs no copy.
         pin_memory: Register the batch memory with CUDA, once.
         drop_last: Leave an incomplete last batch out.
         timeout: Seconds to wait for a batch before ``RuntimeError``; 0 waits for ever.
-        worker_init_fn: Kept for compatibility; native threads run no Python.
-        multiprocessing_context: Kept for compatibility; there are no worker processes.
+        worker_init_fn: Called with its number in each worker process; native threads run no Python.
+        multiprocessing_context: How worker processes are started; native threads have no use for it.
         generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
         prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making.
-        persistent_workers: Kept for compatibility; threads always stay between epochs.
-        in_order: Deliver batches in the order of the epoch.
+        persistent_workers: Keep worker processes between epochs; threads always stay.
+        in_order: Kept for compatibility; batches come in the order of the epoch.
         order: ``"strict"``: the seeded permutation exactly.
         seed: With the epoch and the sample's index, decides all randomness.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
@@ -74,7 +85,7 @@ class Loader:
 
     def __init__(
         self,
-        dataset: NativeDataset,
+        dataset: Any,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Iterable[int] | None = None,
@@ -105,6 +116,14 @@ class Loader:
         progress: bool = False,
     ) -> None:
         self.output = resolve_output(output)
+        if is_stream(dataset):
+            check_stream_arguments(
+                shuffle=shuffle,
+                sampler=sampler,
+                batch_sampler=batch_sampler,
+                errors=errors,
+                return_ids=return_ids,
+            )
         check_arguments(
             dataset=dataset,
             batch_size=batch_size,
@@ -128,14 +147,21 @@ class Loader:
         self.dataset = dataset
         self.batch_size = None if batch_sampler is not None else batch_size
         self.shuffle = bool(shuffle)
-        self.num_workers = _sutler.usable_cores() if num_workers is None else num_workers
+        self.num_workers = default_workers(dataset) if num_workers is None else num_workers
         self.collate_fn = collate_fn
+        if collate_fn is None and not isinstance(dataset, NativeDataset):
+            self.collate_fn = default_collate(
+                self.output, batched=batch_size is not None or batch_sampler is not None
+            )
         self.pin_memory = pin_memory
         self.pin_memory_device = pin_memory_device
         self.drop_last = drop_last
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
-        self.multiprocessing_context = multiprocessing_context
+        named = isinstance(multiprocessing_context, str)
+        self.multiprocessing_context = (
+            multiprocessing.get_context(multiprocessing_context) if named else multiprocessing_context
+        )
         self.generator = generator
         self.prefetch_factor = prefetch_factor if prefetch_factor is not None else 2
         self.persistent_workers = persistent_workers
@@ -154,7 +180,7 @@ class Loader:
         self._given_sampler = sampler
         self._given_batch_sampler = batch_sampler
         self._clock = EpochSampler(
-            len(dataset),
+            dataset,
             shuffle=self.shuffle,
             seed=self.seed,
             drop_last=drop_last,
@@ -169,7 +195,10 @@ class Loader:
                 None if batch_size is None else EpochBatchSampler(self.sampler, batch_size, drop_last)
             )
 
-        self._split_pipeline()
+        self._backend: Backend = make_backend(self, dataset)
+        self._streams = StreamBackend(self) if is_stream(dataset) else None
+        #: How many samples a stream was said to have when the loader's length was asked for.
+        self._stream_length: int | None = None
         self._position: Position | None = None
         self._resume: Position | None = None
         self._engine: _sutler.Engine | None = None
@@ -180,52 +209,58 @@ class Loader:
         self._closed = False
         self._last_figures: tuple[dict[str, Any], list[Failure]] = ({}, [])
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
+        self._abandoned: weakref.finalize[..., Loader] | None = None
+        self._initialised = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in FIXED and getattr(self, "_initialised", False):
+            raise ValueError(
+                f"{name} attribute should not be set after {type(self).__name__} is initialized; make a new one"
+            )
+        super().__setattr__(name, value)
 
     # --- what runs where -------------------------------------------------------------------------------------------
 
-    def _split_pipeline(self) -> None:
-        """Decides which operations the threads run and which are left for the device."""
-        operations = self.dataset.lowered.ops
-        native = len(operations)
-        self._device_operations: list[dict[str, Any]] = []
-        last_on_host = self.dataset.lowered.tail or self.collate_fn is not None
-        if self.device is not None and self.device_normalize and not last_on_host:
-            while native and operations[native - 1]["op"] in ("to_dtype", "normalize"):
-                native -= 1
-            self._device_operations = operations[native:]
-        self._pipeline = self.dataset.pipeline(native)
+    def _batched(self) -> bool:
+        """Whether samples are put together to batches."""
+        return self.batch_size is not None or self._given_batch_sampler is not None
+
+    def _collation(self) -> Callable[[Any], Any]:
+        """What makes a batch of the samples of a dataset written in Python."""
+        return self.collate_fn or default_collate(self.output, batched=self._batched())
+
+    def _collates_plainly(self) -> bool:
+        """Whether batches are collated by default, so that workers may write into them."""
+        return self._batched() and self._collation() is default_collate(self.output, batched=True)
 
     def _batches_ahead(self, batch_size: int) -> int:
         """How many batches to prepare ahead: `prefetch_factor`, or more where batches are smaller than the team."""
         wanted = -(-self.prefetch_factor * max(1, self.num_workers) // batch_size)
         return max(1, self.prefetch_factor, wanted)
 
-    def _start_engine(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
-        """Threads and memory, made when first needed and again after a fork."""
+    def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError("this loader is closed; make a new one to iterate again")
+
+    def _start_engine(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
+        """Threads and memory, made when first needed and again after a fork."""
+        self._check_open()
         if self._owner != os.getpid():
             # A forked child has none of the threads, and their locks may be held for ever: start afresh.
             self._owner = os.getpid()
             self._engine = self._job = self._pinned = None
+            self._backend.forget()
             self._last_figures = ({}, [])
             self._iterators = weakref.WeakSet()
         if self._engine is None or self._job is None:
             self._engine = _sutler.Engine(self.num_workers)
             held = BATCHES_HELD + (2 * BATCHES_AHEAD if self.device is not None else 0)
-            self._job = _sutler.Job(
-                self.dataset._native,
-                self._pipeline,
-                seed=self.seed,
-                channels_last=self.channels_last,
-                batch_size=batch_size,
-                batches_ahead=self._batches_ahead(batch_size),
-                batches_held=held,
-                in_step=self.world_size > 1,
-                errors=self._policy.name,
-                errors_max=self._policy.max,
-                errors_rate=self._policy.rate,
-            )
+            self._job = self._backend.make_job(batch_size, self._batches_ahead(batch_size), held)
+            # Threads that run on their own end with their engine. Those with a worker process each must be waited for:
+            # they call Python when one dies, which nobody may do once the interpreter is on the way out.
+            if not isinstance(self.dataset, NativeDataset):
+                things = (self._backend, self._engine, self._job, self._owner)
+                self._abandoned = weakref.finalize(self, end_all, *things)
             if (self.pin_memory or is_cuda(self.device)) and self._job.arena is not None:
                 self._pinned = PinnedArena(*self._job.arena)
         return self._engine, self._job
@@ -273,18 +308,69 @@ class Loader:
     def _draw(self) -> Drawn | None:
         """What the user's sampler has for the next epoch, if there is such a sampler."""
         if self._given_batch_sampler is not None:
-            return Drawn.from_batch_sampler(self._given_batch_sampler)
-        return None if self._given_sampler is None else Drawn.from_sampler(self._given_sampler)
+            return Drawn.from_batch_sampler(self._given_batch_sampler, self._backend.keys)
+        if self._given_sampler is None:
+            return None
+        return Drawn.from_sampler(self._given_sampler, self._backend.keys)
+
+    def _enter_epoch(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
+        engine, job = self._start_engine(batch_size)
+        self._backend.enter_epoch(job)
+        return engine, job
+
+    def _in_process(self) -> bool:
+        """Whether a dataset written in Python is called by the trainer itself."""
+        return self.num_workers == 0 and not isinstance(self.dataset, NativeDataset)
+
+    def _source(
+        self, position: Position, drawn: Drawn | None
+    ) -> tuple[BatchSource, int | None, Callable[[], None]]:
+        """Begins an epoch at a position: its batches, how many there are if known, and how to call the rest off."""
+        if self._streams is not None:
+            self._check_open()
+            stream = self._streams.begin(position.streams)
+            return stream, None, stream.close
+        if self._in_process():
+            return self._plan_in_process(position, drawn)
+        run, job = self._begin(position, drawn)
+        backend = self._backend
+
+        def call_off() -> None:
+            run.close()
+            backend.leave_epoch(job)
+
+        return backend.source(self, run, job, position.epoch), run.batches, call_off
+
+    def _plan_in_process(
+        self, position: Position, drawn: Drawn | None
+    ) -> tuple[BatchSource, int, Callable[[], None]]:
+        # What was drawn is bounded by a sample's number alone: it is for the dataset to say which it does not have.
+        batches, consumed = _sutler.plan_batches(
+            len(self.dataset) if drawn is None else 2**32 - 1,
+            None if drawn is None or drawn.batches is not None else drawn.indices,
+            None if drawn is None else drawn.batches,
+            shuffle=self.shuffle,
+            seed=self.seed,
+            epoch=position.epoch,
+            consumed=position.consumed,
+            batch_size=self.batch_size or 1,
+            drop_last=self.drop_last,
+            rank=self.rank,
+            world_size=self.world_size,
+        )
+        source = InlineBatches(self, batches, consumed, position.epoch, self._backend.keys or KeyTable())
+        self._last_figures = ({}, source.failures)
+        return source, len(batches), source.close
 
     def _begin(self, position: Position, drawn: Drawn | None) -> tuple[_sutler.Run, _sutler.Job]:
         """Starts the native side of an epoch at a position."""
         batch_size = self.batch_size or 1
         if drawn is not None and drawn.batches is not None:
             # The largest of the first epoch; a later batch that is larger gets memory of its own.
-            engine, job = self._start_engine(drawn.largest_batch)
+            engine, job = self._enter_epoch(drawn.largest_batch)
             run = engine.start_batches(job, drawn.batches, epoch=position.epoch, consumed=position.consumed)
         elif drawn is not None:
-            engine, job = self._start_engine(batch_size)
+            engine, job = self._enter_epoch(batch_size)
             run = engine.start_drawn(
                 job,
                 drawn.indices,
@@ -294,7 +380,7 @@ class Loader:
                 drop_last=self.drop_last,
             )
         else:
-            engine, job = self._start_engine(batch_size)
+            engine, job = self._enter_epoch(batch_size)
             run = engine.start(
                 job,
                 epoch=position.epoch,
@@ -305,6 +391,7 @@ class Loader:
                 drop_last=self.drop_last,
                 rank=self.rank,
                 world_size=self.world_size,
+                samples=len(self.dataset),
             )
         return run, job
 
@@ -313,14 +400,22 @@ class Loader:
             return len(
                 cast(Sized, self._given_batch_sampler)
             )  # TypeError where it has no length, as documented
-        samples = len(cast(Sized, self.sampler))
+        if self._streams is not None:
+            samples = self._stream_length = len(self.dataset)
+        else:
+            samples = len(cast(Sized, self.sampler))
         batch_size = self.batch_size or 1
         return samples // batch_size if self.drop_last else -(-samples // batch_size)
+
+    def _compare_with_length(self, samples: int) -> None:
+        warn_if_longer(self.dataset, self._stream_length, samples, self.num_workers)
 
     # --- checkpoints -----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands: small, plain JSON, to be kept with the model's checkpoint.
+
+        Of an iterable dataset that has a ``state_dict`` itself it holds that too, whatever it is, once per worker.
 
         Valid between any two batches, and on any rank: all ranks consume in step, so one rank's state can be loaded by
         all of them, and by any other number of them.
@@ -330,7 +425,8 @@ class Loader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state: the next ``iter(loader)`` delivers the exact rest of that epoch.
 
-        ``batch_size``, ``num_workers`` and ``world_size`` may differ from those it was saved with.
+        ``batch_size``, ``num_workers`` and ``world_size`` may differ from those it was saved with; for an iterable
+        dataset ``num_workers`` must be the same, as each worker goes through the dataset on its own.
 
         Raises:
             ValueError: The state belongs to another dataset or another order; the message shows both sides.
@@ -347,6 +443,8 @@ class Loader:
 
     def _figures(self) -> tuple[dict[str, Any], list[Failure]]:
         """The job's own figures and failures: its last ones once the loader is closed, none yet in a forked child."""
+        if self._streams is not None:
+            return self._streams.figures.metrics(), []
         if self._job is None or self._owner != os.getpid():
             return self._last_figures
         return json.loads(self._job.metrics()), [Failure(*fields) for fields in self._job.failures()]
@@ -391,8 +489,12 @@ class Loader:
             self._last_figures = self._figures()
             for iterator in list(self._iterators):
                 iterator.close()
-            if self._engine is not None:
-                self._engine.close()
+            if self._abandoned is not None:
+                self._abandoned.detach()
+            if self._engine is not None and self._job is not None:
+                end_all(self._backend, self._engine, self._job, self._owner)
+            if self._streams is not None:
+                self._streams.end()
             if self._pinned is not None:
                 self._pinned.close()
         self._iterators.clear()
@@ -416,7 +518,9 @@ class Loader:
         )
 
     def __repr__(self) -> str:
+        samples = length_of(self.dataset)
         return (
-            f"Loader({type(self.dataset).__name__} of {len(self.dataset):,} samples, batch_size={self.batch_size}, "
+            f"Loader({type(self.dataset).__name__} of {'?' if samples is None else f'{samples:,}'} samples, "
+            f"batch_size={self.batch_size}, "
             f"shuffle={self.shuffle}, num_workers={self.num_workers}, order={self.order!r})"
         )

@@ -146,6 +146,7 @@ impl JobArguments {
             batches_held: 2,
             errors: ErrorPolicy::Skip,
             in_step: false,
+            go_on: false,
         };
         Ok(Job::new(Arc::new(preparation), options)?)
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use sutler_core::SampleId;
 
 use crate::memory::ALIGNMENT;
-use crate::{BatchMemory, Failure, RowSpec, SampleRecord};
+use crate::{BatchMemory, Failure, ForeignRow, RowSpec, SampleRecord};
 
 /// A sample with a buffer of its own, where sizes differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(crate) struct Outcome {
     pub failure: Option<Failure>,
     /// The sample, where it is not in the batch's memory.
     pub own: Option<OwnSample>,
+    /// The sample, where it was prepared elsewhere.
+    pub foreign: Option<ForeignRow>,
 }
 
 /// A batch that workers are filling. Every worker lets go of it before it reports its row as finished, so that whoever
@@ -57,6 +59,14 @@ impl OpenBatch {
         }
     }
 
+    /// Where the batch's memory begins in the shared memory, if it is there.
+    pub fn shared_offset(&self) -> Option<usize> {
+        match self.row {
+            RowSpec::Varies => self.memory.as_ref().and_then(BatchMemory::offset),
+            RowSpec::Fixed { .. } => None,
+        }
+    }
+
     /// Notes what became of row `index`.
     pub fn finish(&self, index: usize, outcome: Outcome) {
         let _ = self.outcomes[index].set(outcome);
@@ -79,6 +89,8 @@ impl OpenBatch {
             }
         }
         let ids: Vec<SampleId> = kept.iter().map(|&row| self.samples[row]).collect();
+        let foreign =
+            kept.iter().filter_map(|&row| outcomes[row].foreign.take().map(|sample| (row, sample))).collect();
         let owned =
             outcomes.iter_mut().filter(|o| o.failure.is_none()).filter_map(|o| o.own.take()).collect();
         let batch = Batch {
@@ -87,6 +99,7 @@ impl OpenBatch {
             row: self.row,
             memory: self.memory,
             owned: Mutex::new(owned),
+            foreign: Mutex::new(foreign),
             labels: ids.iter().map(|&id| label(id)).collect(),
             ids,
         };
@@ -102,6 +115,7 @@ pub struct Batch {
     row: RowSpec,
     memory: Option<BatchMemory>,
     owned: Mutex<Vec<OwnSample>>,
+    foreign: Mutex<Vec<(usize, ForeignRow)>>,
     labels: Vec<i64>,
     ids: Vec<SampleId>,
 }
@@ -144,6 +158,12 @@ impl Batch {
             (RowSpec::Fixed { bytes }, Some(memory)) => Some(&memory.bytes()[..self.rows * bytes]),
             _ => None,
         }
+    }
+
+    /// Takes out the samples that were prepared elsewhere, each with its row in the batch's memory.
+    #[must_use]
+    pub fn take_foreign(&self) -> Vec<(usize, ForeignRow)> {
+        std::mem::take(&mut *self.foreign.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes the samples out, where each has a buffer of its own.

@@ -1,5 +1,6 @@
 //! The worker threads and what they share.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use sutler_core::{EpochPlan, SampleId};
 
-use crate::batch::Outcome;
+use crate::batch::{OpenBatch, Outcome};
+use crate::preparation::{Elsewhere, Order};
 use crate::run::{RunState, Ticket, Waited};
 use crate::{Failure, Job, OwnSample, Preparer, Run, RunError, SampleRecord, Target};
 
@@ -41,31 +43,37 @@ pub(crate) struct Shared {
     owner: u32,
 }
 
-/// A row that a worker has finished, and whose batch it has let go of.
-#[derive(Clone, Copy)]
+/// Rows that a worker has finished, and whose batch it has let go of.
 struct Finished {
     run: u64,
     batch: u64,
+    rows: usize,
     at: Instant,
+    /// A failure that ends the run at once.
+    fatal: Option<Failure>,
 }
 
 impl State {
-    /// Notes a finished row; true when its batch is now complete.
+    /// Notes finished rows; true when the consumer has something to look at.
     fn finish(&mut self, finished: Finished) -> bool {
         // The run may have been called off meanwhile; then nobody wants to know.
-        let run = self.runs.iter_mut().find(|run| run.id == finished.run);
-        run.is_some_and(|run| run.finish_row(finished.batch, finished.at))
+        let Some(run) = self.runs.iter_mut().find(|run| run.id == finished.run) else { return false };
+        if let Some(failure) = finished.fatal {
+            run.break_off(RunError::Sample(failure));
+            return true;
+        }
+        run.finish_rows(finished.batch, finished.rows, finished.at)
     }
 
     fn any_broken(&self) -> bool {
         self.runs.iter().any(RunState::is_broken)
     }
 
-    fn take_ticket(&mut self) -> Option<Ticket> {
+    fn take_ticket(&mut self, appetite: usize, threads: usize) -> Option<Ticket> {
         let count = self.runs.len();
         for step in 0..count {
             let index = (self.turn + step) % count;
-            if let Some(ticket) = self.runs[index].take_ticket() {
+            if let Some(ticket) = self.runs[index].take_ticket(appetite, threads) {
                 self.turn = index + 1;
                 return Some(ticket);
             }
@@ -132,7 +140,7 @@ impl Shared {
                 state = self.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            let ticket = run.take_ticket();
+            let ticket = run.take_ticket(1, 1);
             drop(state);
             let mut tools = self.inline.lock().unwrap_or_else(PoisonError::into_inner);
             let finished = ticket.map(|ticket| tools.work(ticket));
@@ -160,7 +168,7 @@ impl Shared {
                 if state.closed {
                     return;
                 }
-                if let Some(ticket) = state.take_ticket() {
+                if let Some(ticket) = state.take_ticket(tools.appetite(), self.threads) {
                     break ticket;
                 }
                 if state.any_broken() {
@@ -195,9 +203,59 @@ impl Toolbox {
         self.sets.iter().position(|(owner, _)| std::ptr::eq(owner.as_ptr(), Arc::as_ptr(job)))
     }
 
-    /// Prepares one sample and lets go of its batch.
+    /// How many samples to take at a time: what the tools used last would like.
+    fn appetite(&self) -> usize {
+        self.sets.last().map_or(1, |(_, preparer)| preparer.appetite())
+    }
+
+    /// Prepares the samples of a ticket and lets go of their batch.
     fn work(&mut self, ticket: Ticket) -> Finished {
-        let Ticket { run, job, epoch, batch, row, sample } = ticket;
+        let Ticket { run, job, epoch, batch, rows } = ticket;
+        let count = rows.len();
+        let fatal = match self.work_elsewhere(&job, &batch, epoch, rows.clone()) {
+            Some(fatal) => fatal,
+            None => {
+                for row in rows {
+                    self.work_here(&job, &batch, epoch, row);
+                }
+                None
+            }
+        };
+        let index = batch.index;
+        drop(batch);
+        Finished { run, batch: index, rows: count, at: Instant::now(), fatal }
+    }
+
+    /// Has the samples prepared elsewhere, if that is how this job works; then tells whether that ends the run.
+    fn work_elsewhere(
+        &mut self,
+        job: &Arc<Job>,
+        batch: &OpenBatch,
+        epoch: u32,
+        rows: Range<usize>,
+    ) -> Option<Option<Failure>> {
+        if !job.preparation.is_elsewhere() {
+            return None;
+        }
+        let samples = &batch.samples[rows.clone()];
+        let order = Order { epoch, samples, first_row: rows.start, offset: batch.shared_offset() };
+        let answers = self.of(job).prepare_elsewhere(&order);
+        let mut fatal = None;
+        for (row, Elsewhere { record, result }) in rows.zip(answers) {
+            let (foreign, failure) = match result {
+                Ok(foreign) => (Some(foreign), None),
+                Err(failure) => (None, Some(failure)),
+            };
+            if fatal.is_none() {
+                fatal = failure.clone().filter(|failure| failure.fatal);
+            }
+            batch.finish(row, Outcome { record, finished: Instant::now(), failure, own: None, foreign });
+        }
+        Some(fatal)
+    }
+
+    fn work_here(&mut self, job: &Arc<Job>, batch: &OpenBatch, epoch: u32, row: usize) {
+        let sample = batch.samples[row];
         let mut record = SampleRecord::start();
         let mut own = None;
         let result = catch_unwind(AssertUnwindSafe(|| {
@@ -206,35 +264,27 @@ impl Toolbox {
                 Some(bytes) => Target::Row(bytes),
                 None => Target::Own(own.insert(OwnSample::default())),
             };
-            self.of(&job).prepare(sample, epoch, target, &mut record)
+            self.of(job).prepare(sample, epoch, target, &mut record)
         }));
         let failure = match result {
             Ok(Ok(())) => None,
             Ok(Err(failure)) => Some(failure),
             Err(panic) => {
                 // Whatever these tools were in the middle of, new ones start clean.
-                if let Some(index) = self.position(&job) {
+                if let Some(index) = self.position(job) {
                     self.sets.swap_remove(index);
                 }
-                Some(broken_tools(&job, sample, &*panic))
+                Some(broken_tools(job, sample, &*panic))
             }
         };
-        let index = batch.index;
-        let at = Instant::now();
-        batch.finish(row, Outcome { record, finished: at, failure, own });
-        drop(batch);
-        Finished { run, batch: index, at }
+        batch.finish(row, Outcome { record, finished: Instant::now(), failure, own, foreign: None });
     }
 }
 
 /// The failure of a sample whose preparation panicked.
 fn broken_tools(job: &Job, sample: SampleId, panic: &(dyn std::any::Any + Send)) -> Failure {
-    Failure {
-        sample,
-        path: job.preparation.describe(sample),
-        kind: "internal",
-        reason: format!("preparing it failed inside Sutler: {}; please report this", panic_text(panic)),
-    }
+    let reason = format!("preparing it failed inside Sutler: {}; please report this", panic_text(panic));
+    Failure::new(sample, job.preparation.describe(sample), "internal", reason)
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
@@ -297,7 +347,9 @@ impl Engine {
     pub fn close(mut self) {
         self.stop();
         if self.is_here() {
-            for thread in self.threads.drain(..) {
+            // A garbage collector may close an engine from one of its own threads, which cannot wait for itself.
+            let here = std::thread::current().id();
+            for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != here) {
                 // A worker catches every panic of its own; there is nothing to learn from the result.
                 let _ = thread.join();
             }

@@ -14,6 +14,18 @@ pub struct Failure {
     pub kind: &'static str,
     /// The reason as a sentence.
     pub reason: String,
+    /// The exception behind it as its preparer's own kind of bytes, where there is one.
+    pub exception: Option<Vec<u8>>,
+    /// Whether the preparer itself is gone, so that waiting for the batch's turn would only hide it.
+    pub fatal: bool,
+}
+
+impl Failure {
+    /// A sample that is bad in itself.
+    #[must_use]
+    pub fn new(sample: SampleId, path: String, kind: &'static str, reason: String) -> Self {
+        Self { sample, path, kind, reason, exception: None, fatal: false }
+    }
 }
 
 /// What a bad sample does to the epoch. Budgets count per epoch, since a bad file is bad in each of them.

@@ -79,7 +79,7 @@ impl Preparer for ImagePreparer {
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
         let ImagePreparation { source, pipeline, layout, limits, seed } = &self.preparation;
-        let failure = |kind, reason: String| Failure { sample, path: source.describe(sample), kind, reason };
+        let failure = |kind, reason: String| Failure::new(sample, source.describe(sample), kind, reason);
 
         let bytes = source.read(sample, &mut self.buffer);
         let fetched = Instant::now();

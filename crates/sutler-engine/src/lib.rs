@@ -13,6 +13,7 @@ mod image;
 mod memory;
 mod metrics;
 mod preparation;
+mod process;
 mod run;
 
 pub use bare::bare_rate;
@@ -22,5 +23,6 @@ pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
 pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Metrics, Snapshot, StageSummary, Stalls};
-pub use preparation::{Preparation, Preparer, RowSpec, SampleRecord, Target};
+pub use preparation::{Elsewhere, ForeignRow, Order, Preparation, Preparer, RowSpec, SampleRecord, Target};
+pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive};
 pub use run::{Canceller, Job, JobOptions, Next, Run};

@@ -9,9 +9,11 @@
 //! process ends. After a `fork` the child has its own copy and must not touch the list's lock, whose owner may be
 //! a thread that exists only in the parent; so in the child slots are not given back, just forgotten.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Rows begin at multiples of this: a cache line, and enough for every vector instruction.
@@ -29,7 +31,7 @@ pub struct ArenaError {
     pub source: std::io::Error,
 }
 
-struct Mapping {
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -41,6 +43,44 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
+    /// A view of an anonymous file that another process writes to.
+    pub(crate) fn of_file(file: impl AsFd, bytes: usize) -> Result<Self, ArenaError> {
+        // SAFETY: a new mapping at an address the kernel chooses overlaps nothing; the file is sealed by convention
+        // against shrinking (workers only ever grow theirs), so pages inside it stay there.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes.max(1),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        }
+        .map_err(|errno| ArenaError { bytes, source: errno.into() })?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| ArenaError {
+            bytes,
+            source: std::io::Error::other("the mapping is at address 0"),
+        })?;
+        Ok(Self { start, bytes: bytes.max(1) })
+    }
+
+    /// A copy of a part that the other process has finished writing; `None` when it is outside the mapping.
+    pub(crate) fn copy_out(&self, offset: usize, bytes: usize) -> Option<Vec<u8>> {
+        let end = offset.checked_add(bytes)?;
+        if end > self.bytes {
+            return None;
+        }
+        let mut copy = Vec::with_capacity(bytes);
+        // SAFETY: the range is inside the mapping, the vector has room for it, and the two do not overlap. The other
+        // process does not write to the range until it gets its next task.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), copy.as_mut_ptr(), bytes);
+            copy.set_len(bytes);
+        }
+        Some(copy)
+    }
+
     fn new(bytes: usize) -> Result<Self, ArenaError> {
         let bytes = bytes.max(1);
         // SAFETY: a new private anonymous mapping at an address the kernel chooses overlaps nothing.
@@ -79,6 +119,8 @@ pub struct Arena {
     slot_bytes: usize,
     /// Slots nobody uses. Held for a push or a pop, never while working.
     free: Mutex<Vec<usize>>,
+    /// The anonymous file behind the mapping, where worker processes write to it too.
+    file: Option<OwnedFd>,
     owner: u32,
 }
 
@@ -97,8 +139,46 @@ impl Arena {
             mapping: Mapping::new(bytes)?,
             slot_bytes,
             free: Mutex::new((0..slots.max(1)).rev().collect()),
+            file: None,
             owner: std::process::id(),
         }))
+    }
+
+    /// The same in an anonymous file, which can be handed to worker processes.
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    pub fn shared(slot_bytes: usize, slots: usize) -> Result<Arc<Self>, ArenaError> {
+        let slot_bytes = slot_bytes.max(1).next_multiple_of(4096);
+        let bytes = slot_bytes.checked_mul(slots.max(1)).ok_or_else(|| ArenaError {
+            bytes: usize::MAX,
+            source: std::io::Error::other("more bytes than the address space has"),
+        })?;
+        let refused = |errno: rustix::io::Errno| ArenaError { bytes, source: errno.into() };
+        let file = rustix::fs::memfd_create("sutler-batches", MemfdFlags::CLOEXEC).map_err(refused)?;
+        rustix::fs::ftruncate(&file, bytes as u64).map_err(refused)?;
+        Ok(Arc::new(Self {
+            mapping: Mapping::of_file(&file, bytes)?,
+            slot_bytes,
+            free: Mutex::new((0..slots.max(1)).rev().collect()),
+            file: Some(file),
+            owner: std::process::id(),
+        }))
+    }
+
+    /// The anonymous file behind a shared arena.
+    #[must_use]
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+
+    /// A free slot for a batch of `bytes`, if there is one.
+    pub(crate) fn take_slot(self: &Arc<Self>, bytes: usize) -> Option<BatchMemory> {
+        if bytes > self.slot_bytes {
+            return None;
+        }
+        let slot = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        Some(BatchMemory { arena: Arc::clone(self), place: Place::Slot(slot) })
     }
 
     /// Address and length of the whole arena, to be registered with a device once.
@@ -113,13 +193,13 @@ impl Arena {
     /// # Errors
     /// When no slot will do and the system gives no memory.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<BatchMemory, ArenaError> {
-        let fits = bytes <= self.slot_bytes;
-        let slot = fits.then(|| self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()).flatten();
-        let place = match slot {
-            Some(slot) => Place::Slot(slot),
-            None => Place::Spilled(Mapping::new(bytes.max(self.slot_bytes))?),
-        };
-        Ok(BatchMemory { arena: Arc::clone(self), place })
+        match self.take_slot(bytes) {
+            Some(memory) => Ok(memory),
+            None => {
+                let place = Place::Spilled(Mapping::new(bytes.max(self.slot_bytes))?);
+                Ok(BatchMemory { arena: Arc::clone(self), place })
+            }
+        }
     }
 }
 
@@ -154,6 +234,15 @@ impl BatchMemory {
     #[must_use]
     pub fn in_arena(&self) -> bool {
         matches!(self.place, Place::Slot(_))
+    }
+
+    /// Where the slot begins in its arena; `None` for memory outside of it.
+    #[must_use]
+    pub fn offset(&self) -> Option<usize> {
+        match self.place {
+            Place::Slot(slot) => Some(slot * self.arena.slot_bytes),
+            Place::Spilled(_) => None,
+        }
     }
 
     /// Where the memory begins.

@@ -218,7 +218,7 @@ mod tests {
         let fetch = Duration::from_millis(fetch_ms);
         let decode = Duration::from_millis(prep_ms);
         let record = SampleRecord { started, fetch, decode, storage_reads: 1, ..SampleRecord::start() };
-        Outcome { record, finished: started + fetch + decode, failure: None, own: None }
+        Outcome { record, finished: started + fetch + decode, failure: None, own: None, foreign: None }
     }
 
     #[test]

@@ -3,11 +3,12 @@
 //! The engine knows neither images nor files: it hands a sample id and a place for the result to a [`Preparer`] and
 //! gets back the stage times or the reason why not.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sutler_core::SampleId;
 
-use crate::{Failure, OwnSample};
+use crate::{Arena, Failure, OwnSample};
 
 /// The memory one prepared sample takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,16 @@ pub trait Preparation: Send + Sync {
     /// The memory a sample takes.
     fn row(&self) -> RowSpec;
 
+    /// Whether samples are prepared by somebody else, several at a time.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+
+    /// Memory that worker processes write finished rows to by themselves, where there is such.
+    fn shared_memory(&self) -> Option<Arc<Arena>> {
+        None
+    }
+
     /// The label that goes with a sample.
     fn label(&self, sample: SampleId) -> i64;
 
@@ -92,4 +103,45 @@ pub trait Preparer: Send {
         target: Target<'_>,
         record: &mut SampleRecord,
     ) -> Result<(), Failure>;
+
+    /// How many samples this worker would like at a time. More than one pays where handing over a sample costs as much
+    /// as preparing it.
+    fn appetite(&self) -> usize {
+        1
+    }
+
+    /// Prepares several samples elsewhere and answers for each; called instead of [`Preparer::prepare`] where
+    /// [`Preparation::is_elsewhere`].
+    fn prepare_elsewhere(&mut self, _order: &Order<'_>) -> Vec<Elsewhere> {
+        Vec::new()
+    }
+}
+
+/// Samples to be prepared elsewhere.
+pub struct Order<'a> {
+    /// The epoch they are for.
+    pub epoch: u32,
+    /// Which ones.
+    pub samples: &'a [SampleId],
+    /// The row of the first in its batch; the others follow.
+    pub first_row: usize,
+    /// Where the batch's memory begins in the shared memory, if it has any.
+    pub offset: Option<usize>,
+}
+
+/// What became of a sample that was prepared elsewhere.
+pub struct Elsewhere {
+    /// When, and how long.
+    pub record: SampleRecord,
+    /// The sample, or why not.
+    pub result: Result<ForeignRow, Failure>,
+}
+
+/// A sample that was prepared elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForeignRow {
+    /// Whether its arrays are in the batch's shared memory.
+    pub in_block: bool,
+    /// What is not, as the preparer's own kind of bytes.
+    pub payload: Vec<u8>,
 }

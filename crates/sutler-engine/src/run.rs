@@ -1,10 +1,11 @@
 //! One epoch of a job: the plan on one side, the consumer on the other, a bounded row of batches between them.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sutler_core::{EpochPlan, JobCursor, Ledger, SampleId};
+use sutler_core::{EpochPlan, JobCursor, Ledger};
 
 use crate::batch::{OpenBatch, block_bytes};
 use crate::engine::Shared;
@@ -25,6 +26,8 @@ pub struct JobOptions {
     /// Whether other ranks count on this one to deliver as many batches as they do, so that a batch without a single good
     /// sample cannot just be passed over.
     pub in_step: bool,
+    /// Whether an epoch goes on after a batch that raised, as PyTorch's does, instead of raising the same again.
+    pub go_on: bool,
 }
 
 /// What is prepared, how, and into which memory; the same for every epoch.
@@ -105,14 +108,14 @@ struct InFlight {
     ready_at: Option<Instant>,
 }
 
-/// One sample to prepare.
+/// Samples to prepare.
 pub(crate) struct Ticket {
     pub run: u64,
     pub job: Arc<Job>,
     pub epoch: u32,
     pub batch: Arc<OpenBatch>,
-    pub row: usize,
-    pub sample: SampleId,
+    /// Rows of the batch, and so samples; at least one.
+    pub rows: Range<usize>,
 }
 
 /// A run as workers see it; lives in the engine's shared state.
@@ -146,8 +149,9 @@ impl RunState {
         }
     }
 
-    /// The next sample to prepare, or `None` while the row of batches is full or the plan is at its end.
-    pub fn take_ticket(&mut self) -> Option<Ticket> {
+    /// The next samples to prepare, at most `appetite`, or `None` while the row of batches is full or the plan is at its
+    /// end.
+    pub fn take_ticket(&mut self, appetite: usize, threads: usize) -> Option<Ticket> {
         if self.broken.is_some() {
             return None;
         }
@@ -155,19 +159,22 @@ impl RunState {
             self.open_batch()?;
         }
         let last = self.in_flight.back_mut()?;
-        let row = last.next_row;
-        let position = last.first_position + row as u32;
-        if let Err(error) = self.ledger.lease(position) {
-            unreachable!("the plan gives every position out once: {error}");
+        let first = last.next_row;
+        // However hungry one worker is, what is left of the batch is to be shared by all of them.
+        let fair = (last.batch.samples.len() - first).div_ceil(threads.max(1));
+        let rows = first..first + appetite.clamp(1, fair);
+        for row in rows.clone() {
+            if let Err(error) = self.ledger.lease(last.first_position + row as u32) {
+                unreachable!("the plan gives every position out once: {error}");
+            }
         }
-        last.next_row += 1;
+        last.next_row = rows.end;
         Some(Ticket {
             run: self.id,
             job: Arc::clone(&self.job),
             epoch: self.epoch,
             batch: Arc::clone(&last.batch),
-            row,
-            sample: last.batch.samples[row],
+            rows,
         })
     }
 
@@ -179,7 +186,9 @@ impl RunState {
         let rows = samples.len();
         let row = self.job.preparation.row();
         let memory = match &self.job.arena {
-            None => None,
+            // Where worker processes share memory and no slot of it is free, because the consumer hoards batches, the
+            // samples of this one travel one by one.
+            None => self.job.preparation.shared_memory().and_then(|arena| arena.take_slot(0)),
             Some(arena) => match arena.take(block_bytes(row, rows).unwrap_or(usize::MAX)) {
                 Ok(memory) => Some(memory),
                 Err(error) => {
@@ -204,11 +213,11 @@ impl RunState {
         Some(())
     }
 
-    /// A worker has finished a row of batch `index` and let go of the batch; true when it was the last row.
-    pub fn finish_row(&mut self, index: u64, now: Instant) -> bool {
+    /// A worker has finished `rows` rows of batch `index` and let go of the batch; true when they were the last.
+    pub fn finish_rows(&mut self, index: u64, rows: usize, now: Instant) -> bool {
         let Some(front) = self.in_flight.front() else { return false };
         let Some(entry) = self.in_flight.get_mut((index - front.batch.index) as usize) else { return false };
-        entry.open_rows -= 1;
+        entry.open_rows -= rows;
         if entry.open_rows == 0 {
             entry.ready_at = Some(now);
         }
@@ -218,6 +227,12 @@ impl RunState {
     /// Whether the run has ended in an error that no batch is ahead of.
     pub fn is_broken(&self) -> bool {
         self.broken.is_some()
+    }
+
+    /// Ends the run with an error that must not wait for its turn.
+    pub fn break_off(&mut self, error: RunError) {
+        self.broken.get_or_insert(error);
+        self.in_flight.clear();
     }
 
     fn front_is_ready(&self) -> bool {
@@ -298,7 +313,7 @@ impl Run {
     ///
     /// # Errors
     /// When a sample failed and the policy is to stop; asking again gives the same error, and [`Run::cursor`] stays
-    /// before the batch, so that an epoch resumed from there loses nothing.
+    /// before the batch, so that an epoch resumed from there loses nothing. A job that goes on passes over the batch.
     pub fn next(&mut self, timeout: Duration) -> Result<Next, RunError> {
         let called = Instant::now();
         let mut requested = *self.waiting_since.get_or_insert(called);
@@ -323,7 +338,13 @@ impl Run {
             let (batch, outcomes) = open.into_batch(|sample| self.job.preparation.label(sample));
             let failures: Vec<Failure> = outcomes.iter().filter_map(|o| o.failure.clone()).collect();
             let last = failures.last().cloned();
-            self.note_failures(failures)?;
+            if let Err(error) = self.note_failures(failures) {
+                if self.broken.is_none() {
+                    self.taken += 1;
+                    self.waiting_since = None;
+                }
+                return Err(error);
+            }
             if let (true, true, Some(last)) = (self.job.options.in_step, batch.is_empty(), last) {
                 let error = RunError::OutOfStep { batch: batch.index, last };
                 self.broken = Some(error.clone());
@@ -358,6 +379,7 @@ impl Run {
         match self.job.options.errors.allowed(self.plan.samples()) {
             Some(allowed) if self.failed > allowed => {
                 let error = match self.job.options.errors {
+                    ErrorPolicy::Raise if self.job.options.go_on => return Err(RunError::Sample(first)),
                     ErrorPolicy::Raise => RunError::Sample(first),
                     _ => RunError::Budget { failed: self.failed, allowed, last },
                 };

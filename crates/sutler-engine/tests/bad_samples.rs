@@ -78,6 +78,27 @@ fn an_error_is_raised_in_its_turn_and_stays() {
 }
 
 #[test]
+fn a_job_that_goes_on_passes_over_the_batch() {
+    for threads in [0, 1, 4] {
+        let order: Vec<u64> = (0..10).collect();
+        let plan =
+            sutler_core::EpochPlan::drawn(&order, 10, 2, false, sutler_core::JobCursor::start_of(0)).unwrap();
+        let fake = Arc::new(Fake { bad: [2, 7].into(), ..Fake::fixed(12) });
+        let engine = Engine::new(threads).unwrap();
+        let job = job(&fake, JobOptions { go_on: true, ..with_policy(2, ErrorPolicy::Raise) });
+        let mut run = engine.start(&job, plan, 0);
+        for bad in [2, 7] {
+            assert_eq!(drain(&mut run, &fake, 0, 1).len(), 1);
+            let Err(RunError::Sample(failure)) = next(&mut run) else { panic!("sample {bad} is bad") };
+            assert_eq!(failure.sample.0, bad);
+        }
+        assert_eq!(run.cursor().consumed, 8, "after the batch");
+        assert_eq!(drain(&mut run, &fake, 0, usize::MAX).len(), 1);
+        assert_eq!(failed_ids(&job), [2, 7].into());
+    }
+}
+
+#[test]
 fn budgets_end_the_epoch_when_they_are_spent() {
     let fake = Arc::new(Fake { bad: (0..10).collect(), ..Fake::fixed(12) });
     let engine = Engine::new(2).unwrap();

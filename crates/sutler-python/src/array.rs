@@ -42,6 +42,8 @@ pub struct Array {
     /// Steps in values.
     strides: Vec<i64>,
     value_type: ValueType,
+    /// Bytes before the first value.
+    offset: usize,
 }
 
 /// Dense steps for a shape in its own order.
@@ -84,19 +86,69 @@ impl Array {
         layout: Layout,
     ) -> Self {
         let (shape, strides) = image_layout(&[batch.len() as i64], height, width, layout);
-        Self { owner: Owner::Batch(Arc::clone(batch)), shape, strides, value_type: value_type(dtype) }
+        Self {
+            owner: Owner::Batch(Arc::clone(batch)),
+            shape,
+            strides,
+            value_type: value_type(dtype),
+            offset: 0,
+        }
     }
 
     /// One image with a buffer of its own.
     pub fn image(sample: sutler_engine::OwnSample, dtype: DType, layout: Layout) -> Self {
         let (shape, strides) = image_layout(&[], sample.shape[0], sample.shape[1], layout);
-        Self { owner: Owner::Bytes(Arc::new(sample.data)), shape, strides, value_type: value_type(dtype) }
+        Self {
+            owner: Owner::Bytes(Arc::new(sample.data)),
+            shape,
+            strides,
+            value_type: value_type(dtype),
+            offset: 0,
+        }
+    }
+
+    /// An array that worker processes wrote to a batch's memory; `None` where it would not fit there.
+    pub fn block(
+        batch: &Arc<sutler_engine::Batch>,
+        offset: usize,
+        shape: Vec<i64>,
+        name: &str,
+    ) -> Option<Self> {
+        let value_type = ValueType::named(name)?;
+        let values =
+            shape.iter().try_fold(1usize, |values, &side| values.checked_mul(usize::try_from(side).ok()?))?;
+        let end = values.checked_mul(value_type.bytes())?.checked_add(offset)?;
+        if end > batch.memory()?.len() || !offset.is_multiple_of(value_type.bytes()) {
+            return None;
+        }
+        let strides = dense(&shape);
+        Some(Self { owner: Owner::Batch(Arc::clone(batch)), shape, strides, value_type, offset })
+    }
+
+    /// Plain bytes.
+    pub fn bytes(bytes: Vec<u8>) -> Self {
+        let shape = vec![bytes.len() as i64];
+        let owner = Owner::Bytes(Arc::new(bytes));
+        Self { owner, shape, strides: vec![1], value_type: ValueType::U8, offset: 0 }
     }
 
     /// A row of integers.
     pub fn integers(values: Vec<i64>) -> Self {
         let shape = vec![values.len() as i64];
-        Self { owner: Owner::Integers(Arc::new(values)), shape, strides: vec![1], value_type: ValueType::I64 }
+        Self {
+            owner: Owner::Integers(Arc::new(values)),
+            shape,
+            strides: vec![1],
+            value_type: ValueType::I64,
+            offset: 0,
+        }
+    }
+}
+
+impl Array {
+    fn data(&self) -> NonNull<u8> {
+        // `map_addr` only moves the pointer; the constructors have checked that the array stays inside its memory.
+        self.owner.data().map_addr(|address| address.saturating_add(self.offset))
     }
 }
 
@@ -130,7 +182,7 @@ impl Array {
             return Err(PyBufferError::new_err("this array only lends its memory; copy the result yourself"));
         }
         let lent = Lent {
-            data: self.owner.data(),
+            data: self.data(),
             shape: &self.shape,
             strides: &self.strides,
             value_type: self.value_type,
@@ -151,8 +203,10 @@ impl Array {
         interface.set_item("version", 3)?;
         interface.set_item("shape", PyTuple::new(py, &self.shape)?)?;
         interface.set_item("strides", PyTuple::new(py, strides)?)?;
-        interface.set_item("typestr", self.value_type.typestr())?;
-        interface.set_item("data", (self.owner.data().as_ptr() as usize, false))?;
+        let typestr =
+            self.value_type.typestr().ok_or_else(|| PyBufferError::new_err("NumPy has no such type"))?;
+        interface.set_item("typestr", typestr)?;
+        interface.set_item("data", (self.data().as_ptr() as usize, false))?;
         Ok(interface)
     }
 }

@@ -36,18 +36,44 @@ impl ValueType {
     /// 32-bit floats.
     pub const F32: ValueType = ValueType { code: 2, bits: 32, lanes: 1 };
 
+    /// The type of this name, as NumPy and PyTorch call it.
+    pub fn named(name: &str) -> Option<Self> {
+        let (code, bits) = match name {
+            "bool" => (6, 8),
+            "bfloat16" => (4, 16),
+            "complex64" => (5, 64),
+            "complex128" => (5, 128),
+            _ => {
+                let digits = name.find(|letter: char| letter.is_ascii_digit())?;
+                let bits: u8 = name[digits..].parse().ok().filter(|bits| matches!(bits, 8 | 16 | 32 | 64))?;
+                match &name[..digits] {
+                    "int" => (0, bits),
+                    "uint" => (1, bits),
+                    "float" if bits > 8 => (2, bits),
+                    _ => return None,
+                }
+            }
+        };
+        Some(Self { code, bits, lanes: 1 })
+    }
+
     /// Bytes per value.
     pub fn bytes(self) -> usize {
         usize::from(self.bits) / 8
     }
 
-    /// NumPy's name for the type.
-    pub fn typestr(self) -> &'static str {
-        match self.code {
-            0 => "<i8",
-            1 => "|u1",
-            _ => "<f4",
-        }
+    /// NumPy's name for the type; `None` where NumPy has none.
+    pub fn typestr(self) -> Option<String> {
+        let letter = match self.code {
+            0 => 'i',
+            1 => 'u',
+            2 => 'f',
+            5 => 'c',
+            6 => 'b',
+            _ => return None,
+        };
+        let order = if self.bits == 8 { '|' } else { '<' };
+        Some(format!("{order}{letter}{}", self.bytes()))
     }
 }
 
@@ -187,4 +213,10 @@ pub fn capsule(py: Python<'_>, lent: &Lent<'_>, versioned: bool, keeper: Keeper)
     let capsule = unsafe { ffi::PyCapsule_New(pointer, name.as_ptr(), Some(destroy)) };
     // SAFETY: PyCapsule_New returns a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, capsule) }.map(Bound::unbind)
+}
+
+/// Takes over a file descriptor that its Python owner has given up.
+pub fn take_descriptor(descriptor: i32) -> std::os::fd::OwnedFd {
+    // SAFETY: the callers in `sutler._processes` pass what `socket.detach()` returned, which nobody else closes.
+    unsafe { std::os::fd::FromRawFd::from_raw_fd(descriptor) }
 }

@@ -1,5 +1,6 @@
 //! Threads, jobs, epochs and batches.
 
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,10 @@ use pyo3::exceptions::{
 };
 use pyo3::prelude::*;
 use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, Shard};
-use sutler_engine::{Canceller, ErrorPolicy, JobOptions, Next, RunError};
-use sutler_media::{Layout, OutputSpec};
+use sutler_engine::{
+    Canceller, ErrorPolicy, JobOptions, Key, Next, ProcessOptions, ProcessPreparation, Revive, RunError,
+};
+use sutler_media::{DType, Layout, OutputSpec};
 
 use crate::array::Array;
 use crate::dataset::Dataset;
@@ -71,9 +74,9 @@ impl Engine {
             .is_some_and(sutler_engine::Engine::is_here)
     }
 
-    /// Begins an epoch over all samples, from a cursor on.
+    /// Begins an epoch over all samples, from a cursor on. How many there are may be told anew for each epoch.
     #[allow(clippy::too_many_arguments)] // one call per epoch, by keyword
-    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size))]
+    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size, samples=None))]
     fn start(
         &self,
         py: Python<'_>,
@@ -86,10 +89,11 @@ impl Engine {
         drop_last: bool,
         rank: u32,
         world_size: u32,
+        samples: Option<u32>,
     ) -> PyResult<Run> {
         let shard = Shard::new(rank, world_size).map_err(value_error)?;
         let spec = JobSpec { batch_size, drop_last, shard };
-        let samples = job.samples;
+        let samples = samples.unwrap_or(job.samples);
         let plan = py.detach(|| {
             let permutation = if shuffle {
                 Permutation::shuffled(samples, seed, epoch)
@@ -153,6 +157,42 @@ impl Engine {
     }
 }
 
+fn parse_policy(errors: &str, count_max: Option<u64>, rate_max: Option<f64>) -> PyResult<ErrorPolicy> {
+    match errors {
+        "raise" => Ok(ErrorPolicy::Raise),
+        "skip" => Ok(ErrorPolicy::Skip),
+        "budget" => Ok(ErrorPolicy::Budget { count_max, rate_max }),
+        other => Err(PyValueError::new_err(format!("errors={other:?} is not a policy"))),
+    }
+}
+
+/// Takes over a socket that Python has detached from its own object.
+fn take_socket(descriptor: i32) -> UnixStream {
+    UnixStream::from(crate::dlpack::take_descriptor(descriptor))
+}
+
+/// Starts worker processes by calling back into Python.
+struct PythonRevive {
+    revive: Py<PyAny>,
+    post_mortem: Py<PyAny>,
+}
+
+impl Revive for PythonRevive {
+    fn post_mortem(&self, worker: usize) -> String {
+        Python::attach(|py| {
+            let told = self.post_mortem.call1(py, (worker,)).and_then(|text| text.extract::<String>(py));
+            told.unwrap_or_else(|error| format!("is gone ({error})"))
+        })
+    }
+
+    fn revive(&self, worker: usize) -> std::io::Result<UnixStream> {
+        Python::attach(|py| {
+            let descriptor = self.revive.call1(py, (worker,)).and_then(|socket| socket.extract::<i32>(py));
+            descriptor.map(take_socket).map_err(|error| std::io::Error::other(error.to_string()))
+        })
+    }
+}
+
 /// What is prepared, and into which memory.
 #[pyclass(frozen)]
 pub struct Job {
@@ -160,10 +200,72 @@ pub struct Job {
     samples: u32,
     output: OutputSpec,
     layout: Layout,
+    processes: Option<ProcessPreparation>,
 }
 
 #[pymethods]
 impl Job {
+    /// A job whose samples are prepared by worker processes. `revive` is called with a worker's number to start it anew and
+    /// returns its socket, `post_mortem` to tell how it ended.
+    #[staticmethod]
+    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, revive, post_mortem, errors, errors_max=None, errors_rate=None))]
+    #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
+    fn with_processes(
+        batch_size: usize,
+        batches_ahead: usize,
+        batches_held: usize,
+        revive: Py<PyAny>,
+        post_mortem: Py<PyAny>,
+        errors: &str,
+        errors_max: Option<u64>,
+        errors_rate: Option<f64>,
+    ) -> PyResult<Self> {
+        let policy = parse_policy(errors, errors_max, errors_rate)?;
+        let processes = ProcessPreparation::new(ProcessOptions {
+            revive: Arc::new(PythonRevive { revive, post_mortem }),
+            retry: policy != ErrorPolicy::Raise,
+            slots: batches_ahead + batches_held,
+        });
+        let options = JobOptions { batch_size, batches_ahead, batches_held, errors: policy, go_on: true, in_step: false };
+        let inner = sutler_engine::Job::new(Arc::new(processes.clone()), options)
+            .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+        let output = OutputSpec { dtype: DType::U8, size: None };
+        // It is for the dataset to say which indices it does not have.
+        let samples = u32::MAX;
+        Ok(Self { inner, samples, output, layout: Layout::Nchw, processes: Some(processes) })
+    }
+
+    /// Talks to these workers from now on; the job takes the sockets over.
+    fn use_workers(&self, sockets: Vec<i32>) -> PyResult<()> {
+        let sockets = sockets.into_iter().map(take_socket).collect();
+        match &self.processes {
+            Some(processes) => {
+                processes.use_workers(sockets).map_err(|error| PyOSError::new_err(error.to_string()))
+            }
+            None => Err(PyRuntimeError::new_err("this job has no worker processes")),
+        }
+    }
+
+    /// Names further samples, by their pickled keys and in words; they are numbered on from `FIRST_KEYED`.
+    fn add_keys(&self, keys: Vec<(Vec<u8>, String)>) {
+        if let Some(processes) = &self.processes {
+            processes.add_keys(keys.into_iter().map(|(bytes, text)| Key { bytes, text }).collect());
+        }
+    }
+
+    /// The layout of batches in shared memory, as a worker described it.
+    #[getter]
+    fn schema(&self) -> Option<Vec<u8>> {
+        self.processes.as_ref().and_then(|processes| processes.schema().map(<[u8]>::to_vec))
+    }
+
+    /// Hangs up on the worker processes, so that nobody waits for them any longer.
+    fn hang_up(&self) {
+        if let Some(processes) = &self.processes {
+            processes.hang_up();
+        }
+    }
+
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
     #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None))]
@@ -181,17 +283,18 @@ impl Job {
         errors_rate: Option<f64>,
     ) -> PyResult<Self> {
         let layout = if channels_last { Layout::Nhwc } else { Layout::Nchw };
-        let policy = match errors {
-            "raise" => ErrorPolicy::Raise,
-            "skip" => ErrorPolicy::Skip,
-            "budget" => ErrorPolicy::Budget { count_max: errors_max, rate_max: errors_rate },
-            other => return Err(PyValueError::new_err(format!("errors={other:?} is not a policy"))),
-        };
+        let policy = parse_policy(errors, errors_max, errors_rate)?;
         let preparation = dataset.preparation(pipeline, layout, seed);
-        let options = JobOptions { batch_size, batches_ahead, batches_held, errors: policy, in_step };
+        let options = JobOptions { batch_size, batches_ahead, batches_held, errors: policy, go_on: false, in_step };
         let inner = sutler_engine::Job::new(Arc::new(preparation), options)
             .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
-        Ok(Self { inner, samples: dataset.samples(), output: pipeline.inner.output(), layout })
+        Ok(Self {
+            inner,
+            samples: dataset.samples(),
+            output: pipeline.inner.output(),
+            layout,
+            processes: None,
+        })
     }
 
     /// Address and size of the batch memory, where samples have one size.
@@ -315,6 +418,18 @@ impl Batch {
     fn take_images(&self) -> Vec<Array> {
         let samples = self.inner.take_owned();
         samples.into_iter().map(|sample| Array::image(sample, self.output.dtype, self.layout)).collect()
+    }
+
+    /// The samples that worker processes prepared: row in the block, whether it is there, and what is not.
+    fn take_rows(&self) -> Vec<(usize, bool, Array)> {
+        let rows = self.inner.take_foreign();
+        rows.into_iter().map(|(row, sample)| (row, sample.in_block, Array::bytes(sample.payload))).collect()
+    }
+
+    /// An array in the batch's shared memory.
+    fn block(&self, offset: usize, shape: Vec<i64>, dtype: &str) -> PyResult<Array> {
+        Array::block(&self.inner, offset, shape, dtype)
+            .ok_or_else(|| PyValueError::new_err(format!("the batch has no {dtype} array there")))
     }
 
     fn labels(&self) -> Array {

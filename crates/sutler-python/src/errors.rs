@@ -10,6 +10,13 @@ fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
 
 /// A sample that failed, as an exception with fields.
 pub fn sample_error(py: Python<'_>, failure: &Failure) -> PyErr {
+    if let Some(exception) = &failure.exception {
+        let made = py
+            .import("sutler._worker_errors")
+            .and_then(|module| module.getattr("rebuild"))
+            .and_then(|rebuild| rebuild.call1((exception.as_slice(),)));
+        return made.map_or_else(|error| error, PyErr::from_value);
+    }
     let made = class(py, "sample_error")
         .and_then(|make| make.call1((failure.sample.0, &failure.path, &failure.reason, failure.kind)));
     made.map_or_else(|error| error, PyErr::from_value)

@@ -97,6 +97,42 @@ mod _sutler {
         Ok((0..plan.batches()).flat_map(|index| plan.batch(index).samples).map(|sample| sample.0).collect())
     }
 
+    /// The batches of a rank's epoch from a cursor on, and how much of the epoch is consumed after each. `indices` are what
+    /// a sampler drew, `batches` what a batch sampler drew.
+    #[pyfunction]
+    #[pyo3(signature = (samples, indices, batches, *, shuffle, seed, epoch, consumed, batch_size, drop_last, rank, world_size))]
+    #[allow(clippy::too_many_arguments)] // one call per epoch, by keyword
+    fn plan_batches(
+        samples: u32,
+        indices: Option<Vec<u64>>,
+        batches: Option<Vec<Vec<u64>>>,
+        shuffle: bool,
+        seed: u64,
+        epoch: u32,
+        consumed: u64,
+        batch_size: u32,
+        drop_last: bool,
+        rank: u32,
+        world_size: u32,
+    ) -> PyResult<(Vec<Vec<u32>>, Vec<u64>)> {
+        let cursor = JobCursor { epoch, consumed };
+        let plan = match (batches, indices) {
+            (Some(batches), _) => EpochPlan::drawn_batches(&batches, samples, cursor),
+            (None, Some(indices)) => EpochPlan::drawn(&indices, samples, batch_size, drop_last, cursor),
+            (None, None) => {
+                let shard =
+                    Shard::new(rank, world_size).map_err(|error| PyValueError::new_err(error.to_string()))?;
+                let permutation = permutation(samples, shuffle, seed, epoch);
+                EpochPlan::new(permutation, &JobSpec { batch_size, drop_last, shard }, cursor)
+            }
+        }
+        .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let batches =
+            (0..plan.batches()).map(|k| plan.batch(k).samples.iter().map(|id| id.0).collect()).collect();
+        let cursors = (1..=plan.batches()).map(|k| plan.cursor_after(k).consumed).collect();
+        Ok((batches, cursors))
+    }
+
     /// Writes photo-like JPEGs, one folder per class.
     #[pyfunction]
     #[pyo3(signature = (root, *, count, classes, seed, longer_side))]
@@ -114,6 +150,7 @@ mod _sutler {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("FIRST_KEYED", sutler_engine::FIRST_KEYED)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

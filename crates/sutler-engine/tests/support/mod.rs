@@ -106,7 +106,7 @@ impl Preparer for FakePreparer {
         assert!(!fake.panics.contains(&sample.0), "sample {} is poison", sample.0);
         if fake.bad.contains(&sample.0) {
             let path = format!("fake/{}", sample.0);
-            return Err(Failure { sample, path, kind: "corrupt", reason: "it is bad".to_owned() });
+            return Err(Failure::new(sample, path, "corrupt", "it is bad".to_owned()));
         }
         let bytes = fake.bytes_of(sample);
         let out = match target {
@@ -124,7 +124,7 @@ impl Preparer for FakePreparer {
 }
 
 pub fn options(batch_size: usize, batches_ahead: usize) -> JobOptions {
-    JobOptions { batch_size, batches_ahead, batches_held: 1, errors: ErrorPolicy::Raise, in_step: false }
+    JobOptions { batch_size, batches_ahead, batches_held: 1, errors: ErrorPolicy::Raise, go_on: false, in_step: false }
 }
 
 pub fn job(fake: &Arc<Fake>, options: JobOptions) -> Arc<Job> {

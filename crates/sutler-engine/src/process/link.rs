@@ -1,0 +1,267 @@
+//! The conversation with one worker process.
+//!
+//! Messages are a kind (1 byte), the length of the body (8 bytes, little-endian) and the body. File descriptors travel
+//! beside a header, as the socket allows. To the worker go `S` (the schema, with the shared memory), `K` (the keys of the
+//! samples that follow, where those are not numbers) and `T` (samples);
+//! back come `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order. A
+//! worker answers an order as a whole; while it works, the first number in its mailbox tells how far it is.
+
+use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+
+use sutler_core::SampleId;
+
+use crate::memory::Mapping;
+use crate::{Arena, Order};
+
+const HEADER: usize = 9;
+
+/// The largest message body: only descriptions and numbers travel here, so anything near this is damage.
+const BODY_MAX: u64 = 64 << 20;
+
+/// Why a worker cannot be talked to.
+pub enum LinkError {
+    /// It has hung up, which a process does when it ends.
+    Closed,
+    /// It says things that make no sense, or the socket fails.
+    Broken(String),
+}
+
+/// What a worker says.
+pub enum Answer {
+    /// About the next sample of the order.
+    Row(RowAnswer),
+    /// A proposal for the layout of batches.
+    Schema {
+        /// The memory a batch needs.
+        batch_bytes: usize,
+        /// The layout, in words that only workers and consumers understand.
+        description: Vec<u8>,
+    },
+}
+
+/// What became of a sample.
+pub enum RowAnswer {
+    /// It is done.
+    Done {
+        /// Its arrays are in the batch's memory.
+        in_block: bool,
+        /// What is not.
+        payload: Vec<u8>,
+    },
+    /// It raised.
+    Raised {
+        /// The last line of the traceback.
+        text: String,
+        /// The exception itself.
+        exception: Vec<u8>,
+    },
+}
+
+/// One worker's socket and mailbox.
+pub struct Link {
+    worker: usize,
+    /// The set of workers it belongs to.
+    generation: u64,
+    socket: UnixStream,
+    schema_sent: bool,
+    /// The worker's file, and the view of it.
+    mailbox: Option<(OwnedFd, Mapping)>,
+    scratch: Vec<u8>,
+}
+
+impl Link {
+    pub fn new(worker: usize, generation: u64, socket: UnixStream) -> Self {
+        Self { worker, generation, socket, schema_sent: false, mailbox: None, scratch: Vec::new() }
+    }
+
+    pub fn worker(&self) -> usize {
+        self.worker
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Tells the worker about shared memory, once.
+    pub fn announce_schema(&mut self, description: &[u8], arena: &Arena) -> Result<(), LinkError> {
+        if self.schema_sent {
+            return Ok(());
+        }
+        let (Some(file), (_, bytes)) = (arena.file(), arena.range()) else { return Ok(()) };
+        self.begin(b'S');
+        self.scratch.extend((bytes as u64).to_le_bytes());
+        self.scratch.extend(description);
+        self.end();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [file];
+        if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+            return Err(LinkError::Broken("the descriptor does not fit its message".to_owned()));
+        }
+        let parts = [IoSlice::new(&self.scratch)];
+        let sent = rustix::net::sendmsg(&self.socket, &parts, &mut ancillary, SendFlags::NOSIGNAL)
+            .map_err(|errno| failed(&errno.into()))?;
+        (&self.socket).write_all(&self.scratch[sent..]).map_err(|error| failed(&error))?;
+        self.schema_sent = true;
+        Ok(())
+    }
+
+    /// Tells the worker what to ask the dataset for where that is not the sample's number.
+    pub fn send_keys<'k>(
+        &mut self,
+        keys: impl Iterator<Item = (SampleId, &'k [u8])>,
+    ) -> Result<(), LinkError> {
+        self.begin(b'K');
+        for (sample, key) in keys {
+            self.scratch.extend(sample.0.to_le_bytes());
+            self.scratch.extend((key.len() as u64).to_le_bytes());
+            self.scratch.extend(key);
+        }
+        if self.scratch.len() == HEADER {
+            return Ok(());
+        }
+        self.end();
+        (&self.socket).write_all(&self.scratch).map_err(|error| failed(&error))
+    }
+
+    pub fn send_order(&mut self, order: &Order<'_>) -> Result<(), LinkError> {
+        self.begin(b'T');
+        self.scratch.extend(order.epoch.to_le_bytes());
+        let offset = order.offset.filter(|_| self.schema_sent).map_or(-1, |offset| offset as i64);
+        self.scratch.extend(offset.to_le_bytes());
+        self.scratch.extend((order.first_row as u32).to_le_bytes());
+        for sample in order.samples {
+            self.scratch.extend(sample.0.to_le_bytes());
+        }
+        self.end();
+        (&self.socket).write_all(&self.scratch).map_err(|error| failed(&error))
+    }
+
+    /// The worker's next word on the current order.
+    pub fn receive(&mut self) -> Result<Answer, LinkError> {
+        loop {
+            let (kind, descriptor) = self.receive_message()?;
+            let body = Body(&self.scratch);
+            match kind {
+                b'M' => self.open_mailbox(body.number(0)? as usize, descriptor)?,
+                b'P' => {
+                    return Ok(Answer::Schema {
+                        batch_bytes: body.number(0)? as usize,
+                        description: body.0[8..].to_vec(),
+                    });
+                }
+                b'R' => {
+                    let payload = self.collect(body.number(1)? as usize, body.number(2)? as usize)?;
+                    return Ok(Answer::Row(RowAnswer::Done { in_block: body.number(0)? != 0, payload }));
+                }
+                b'E' => {
+                    let exception = self.collect(body.number(0)? as usize, body.number(1)? as usize)?;
+                    let text = String::from_utf8_lossy(&body.0[16..]).into_owned();
+                    return Ok(Answer::Row(RowAnswer::Raised { text, exception }));
+                }
+                other => return Err(LinkError::Broken(format!("it sent a message of unknown kind {other}"))),
+            }
+        }
+    }
+
+    /// How many samples of the current order the worker has finished: the first number in its mailbox.
+    pub fn progress(&self) -> usize {
+        let bytes = self.mailbox.as_ref().and_then(|(_, mapping)| mapping.copy_out(0, 8));
+        bytes.and_then(|bytes| bytes.try_into().ok()).map_or(0, |bytes| u64::from_le_bytes(bytes) as usize)
+    }
+
+    fn begin(&mut self, kind: u8) {
+        self.scratch.clear();
+        self.scratch.push(kind);
+        self.scratch.extend([0; 8]);
+    }
+
+    fn end(&mut self) {
+        let length = (self.scratch.len() - HEADER) as u64;
+        self.scratch[1..HEADER].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// Reads a message's body into the scratch buffer; returns its kind and the descriptor that came with it.
+    fn receive_message(&mut self) -> Result<(u8, Option<OwnedFd>), LinkError> {
+        let mut header = [0u8; HEADER];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            let mut parts = [IoSliceMut::new(&mut header)];
+            match rustix::net::recvmsg(&self.socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+                Ok(message) => break message.bytes,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(failed(&errno.into())),
+            }
+        };
+        if received == 0 {
+            return Err(LinkError::Closed);
+        }
+        let descriptor = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+            _ => None,
+        });
+        (&self.socket).read_exact(&mut header[received..]).map_err(|error| failed(&error))?;
+        let length = Body(&header[1..]).number(0)?;
+        if length > BODY_MAX {
+            return Err(LinkError::Broken(format!("it announced a message of {length} bytes")));
+        }
+        self.scratch.resize(length as usize, 0);
+        (&self.socket).read_exact(&mut self.scratch).map_err(|error| failed(&error))?;
+        Ok((header[0], descriptor))
+    }
+
+    fn open_mailbox(&mut self, bytes: usize, descriptor: Option<OwnedFd>) -> Result<(), LinkError> {
+        let file = descriptor.or_else(|| self.mailbox.take().map(|(file, _)| file));
+        let file =
+            file.ok_or_else(|| LinkError::Broken("it announced a mailbox without a file".to_owned()))?;
+        let there = rustix::fs::fstat(&file).map_err(|errno| failed(&errno.into()))?.st_size as usize;
+        if bytes > there {
+            return Err(LinkError::Broken(format!("its mailbox has {there} bytes, not {bytes}")));
+        }
+        let mapping =
+            Mapping::of_file(file.as_fd(), bytes).map_err(|error| LinkError::Broken(error.to_string()))?;
+        self.mailbox = Some((file, mapping));
+        Ok(())
+    }
+
+    fn collect(&self, offset: usize, bytes: usize) -> Result<Vec<u8>, LinkError> {
+        if bytes == 0 {
+            return Ok(Vec::new());
+        }
+        self.mailbox
+            .as_ref()
+            .and_then(|(_, mapping)| mapping.copy_out(offset, bytes))
+            .ok_or_else(|| LinkError::Broken(format!("bytes {offset}+{bytes} are not in its mailbox")))
+    }
+}
+
+/// A message's body, read as numbers of 8 bytes.
+struct Body<'a>(&'a [u8]);
+
+impl Body<'_> {
+    fn number(&self, index: usize) -> Result<u64, LinkError> {
+        self.0
+            .get(index * 8..index * 8 + 8)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map(u64::from_le_bytes)
+            .ok_or_else(|| LinkError::Broken("it sent a message that is too short".to_owned()))
+    }
+}
+
+fn failed(error: &std::io::Error) -> LinkError {
+    match error.kind() {
+        std::io::ErrorKind::BrokenPipe
+        | std::io::ErrorKind::ConnectionReset
+        | std::io::ErrorKind::UnexpectedEof => LinkError::Closed,
+        _ => LinkError::Broken(error.to_string()),
+    }
+}

@@ -1,0 +1,381 @@
+//! Samples prepared by worker processes: how a dataset written in Python is served.
+//!
+//! Every worker thread of the engine has one process of its own and talks to it over a socket: samples out, results back. So
+//! the engine schedules by the sample, as for native datasets: a process that is at a slow sample holds up nobody else.
+//!
+//! Results do not travel through the socket. Arrays of one shape go straight into the batch: its memory is an anonymous
+//! file that the processes have mapped too. Everything else is left in the process's *mailbox*, an anonymous file of its
+//! own, and copied from there. Which arrays a sample has is not known beforehand: the first worker to finish a sample
+//! proposes a *schema*, and batches opened from then on have shared memory laid out by it.
+
+mod keys;
+mod link;
+
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use keys::Keys;
+pub use keys::{FIRST_KEYED, Key};
+use link::{Answer, Link, LinkError, RowAnswer};
+use sutler_core::SampleId;
+
+use crate::{
+    Arena, Elsewhere, Failure, ForeignRow, Order, Preparation, Preparer, RowSpec, SampleRecord, Target,
+};
+
+/// How much work a process should get at a time: enough to hide the handing over, which takes some 50 µs, and little
+/// enough that a batch is still spread over all workers.
+const WORK_AT_A_TIME: Duration = Duration::from_millis(2);
+
+/// The most samples a process gets at a time.
+const SAMPLES_AT_A_TIME: usize = 64;
+
+/// Whoever starts worker processes.
+pub trait Revive: Send + Sync {
+    /// What became of a worker that no longer answers, as the end of a sentence: "was killed by signal 9 (SIGKILL)".
+    fn post_mortem(&self, worker: usize) -> String;
+
+    /// Starts a worker anew and returns the socket to it.
+    ///
+    /// # Errors
+    /// When no process can be started.
+    fn revive(&self, worker: usize) -> std::io::Result<UnixStream>;
+}
+
+/// What a job with worker processes is made of.
+pub struct ProcessOptions {
+    /// Whoever starts workers.
+    pub revive: Arc<dyn Revive>,
+    /// Whether a sample whose worker died is tried once more by a new one.
+    pub retry: bool,
+    /// How many batches the shared memory is to hold.
+    pub slots: usize,
+}
+
+/// A proposal for the layout of batches, and the memory made for it.
+struct Schema {
+    description: Vec<u8>,
+    arena: Arc<Arena>,
+}
+
+struct Shared {
+    /// The workers there are. Locked to take one or bring one back, never while talking to one.
+    workers: Mutex<Workers>,
+    schema: OnceLock<Schema>,
+    keys: Keys,
+    revive: Arc<dyn Revive>,
+    retry: bool,
+    slots: usize,
+}
+
+/// One generation of worker processes.
+#[derive(Default)]
+struct Workers {
+    /// Counts up with every new set; whoever holds a link of an older one drops it.
+    generation: u64,
+    /// Links that no preparer holds.
+    idle: Vec<Link>,
+    /// A second handle to every socket, to hang up on workers that somebody waits for.
+    sockets: Vec<Option<UnixStream>>,
+    /// Whether we hung up ourselves, so that nobody need ask what became of a worker: whoever started them may be
+    /// on the way out, too.
+    ended: bool,
+}
+
+impl Shared {
+    fn workers(&self) -> MutexGuard<'_, Workers> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The samples of a dataset that worker processes prepare.
+#[derive(Clone)]
+pub struct ProcessPreparation {
+    shared: Arc<Shared>,
+}
+
+impl ProcessPreparation {
+    /// A preparation that has no workers yet; see [`ProcessPreparation::use_workers`].
+    #[must_use]
+    pub fn new(options: ProcessOptions) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                workers: Mutex::default(),
+                schema: OnceLock::new(),
+                keys: Keys::default(),
+                revive: options.revive,
+                retry: options.retry,
+                slots: options.slots,
+            }),
+        }
+    }
+
+    /// Talks to these workers from now on, one for each thread of the engine.
+    ///
+    /// # Errors
+    /// When a socket cannot be duplicated.
+    pub fn use_workers(&self, sockets: Vec<UnixStream>) -> std::io::Result<()> {
+        let mut workers = self.shared.workers();
+        workers.generation += 1;
+        workers.ended = false;
+        workers.idle.clear();
+        workers.sockets.clear();
+        let generation = workers.generation;
+        for (number, socket) in sockets.into_iter().enumerate() {
+            workers.sockets.push(Some(socket.try_clone()?));
+            workers.idle.push(Link::new(number, generation, socket));
+        }
+        workers.idle.reverse(); // taken from the end: worker 0 first
+        Ok(())
+    }
+
+    /// Names further samples by something else than a number; they are numbered on from [`FIRST_KEYED`].
+    pub fn add_keys(&self, keys: Vec<Key>) {
+        self.shared.keys.add(keys);
+    }
+
+    /// The layout of batches that have shared memory, as a worker described it.
+    #[must_use]
+    pub fn schema(&self) -> Option<&[u8]> {
+        self.shared.schema.get().map(|schema| schema.description.as_slice())
+    }
+
+    /// Hangs up on all workers: whoever waits for one stops waiting, and the workers end.
+    pub fn hang_up(&self) {
+        let mut workers = self.shared.workers();
+        workers.ended = true;
+        for socket in workers.sockets.iter_mut().filter_map(Option::take) {
+            // A worker that is gone already has hung up itself.
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+impl Preparation for ProcessPreparation {
+    fn row(&self) -> RowSpec {
+        RowSpec::Varies
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        true
+    }
+
+    fn shared_memory(&self) -> Option<Arc<Arena>> {
+        self.shared.schema.get().map(|schema| Arc::clone(&schema.arena))
+    }
+
+    fn label(&self, _sample: SampleId) -> i64 {
+        0
+    }
+
+    fn describe(&self, sample: SampleId) -> String {
+        self.shared.keys.name(sample)
+    }
+
+    fn preparer(&self) -> Box<dyn Preparer> {
+        Box::new(ProcessPreparer { shared: Arc::clone(&self.shared), link: None, mean: None })
+    }
+}
+
+struct ProcessPreparer {
+    shared: Arc<Shared>,
+    /// The worker this preparer talks to; `None` before the first order, and when there are too few.
+    link: Option<Link>,
+    /// A moving average of the time a sample takes.
+    mean: Option<Duration>,
+}
+
+impl Drop for ProcessPreparer {
+    fn drop(&mut self) {
+        if let Some(link) = self.link.take() {
+            let mut workers = self.shared.workers();
+            if link.generation() == workers.generation {
+                workers.idle.push(link);
+            }
+        }
+    }
+}
+
+impl Preparer for ProcessPreparer {
+    fn prepare(
+        &mut self,
+        sample: SampleId,
+        _epoch: u32,
+        _target: Target<'_>,
+        _record: &mut SampleRecord,
+    ) -> Result<(), Failure> {
+        let reason = "it was to be prepared by a worker process, and there is none".to_owned();
+        Err(Failure::new(sample, self.shared.keys.name(sample), "internal", reason))
+    }
+
+    fn appetite(&self) -> usize {
+        // One until we know better: the first samples tell the rest.
+        self.mean.map_or(1, |mean| {
+            let fit = WORK_AT_A_TIME.as_nanos() / mean.as_nanos().max(1);
+            usize::try_from(fit).unwrap_or(SAMPLES_AT_A_TIME).clamp(1, SAMPLES_AT_A_TIME)
+        })
+    }
+
+    fn prepare_elsewhere(&mut self, order: &Order<'_>) -> Vec<Elsewhere> {
+        let count = order.samples.len();
+        let mut answers: Vec<Elsewhere> = Vec::with_capacity(count);
+        // A worker that dies takes its answers with it, so what it had finished is done again by the next one. The
+        // sample it died at gets a second try, and is left out after that.
+        let mut tried: Vec<usize> = Vec::new();
+        let mut given_up: Vec<Option<Failure>> = vec![None; count];
+        while answers.len() < count {
+            let start = answers.len();
+            if let Some(failure) = given_up[start].take() {
+                answers.push(Elsewhere { record: SampleRecord::start(), result: Err(failure) });
+                continue;
+            }
+            let end = (start..count).find(|&index| given_up[index].is_some()).unwrap_or(count);
+            let part = Order {
+                epoch: order.epoch,
+                samples: &order.samples[start..end],
+                first_row: order.first_row + start,
+                offset: order.offset,
+            };
+            match self.ask(&part) {
+                Ok(rows) => answers.extend(rows),
+                Err(_) if self.shared.workers().ended => {
+                    let reason = "its worker process was ended".to_owned();
+                    answers.extend(order.samples[start..].iter().map(|&sample| {
+                        let name = self.shared.keys.name(sample);
+                        let failure = Failure::new(sample, name, "worker-lost", reason.clone());
+                        Elsewhere {
+                            record: SampleRecord::start(),
+                            result: Err(Failure { fatal: true, ..failure }),
+                        }
+                    }));
+                }
+                Err(lost) => {
+                    let culprit = (start + lost.finished).min(end - 1);
+                    let failure = self.worker_lost(order.samples[culprit], &lost);
+                    if !self.shared.retry || !self.start_anew() {
+                        let fatal = Failure { fatal: true, ..failure };
+                        answers.extend((start..count).map(|_| Elsewhere {
+                            record: SampleRecord::start(),
+                            result: Err(fatal.clone()),
+                        }));
+                    } else if tried.contains(&culprit) {
+                        given_up[culprit] = Some(failure);
+                    } else {
+                        tried.push(culprit);
+                    }
+                }
+            }
+        }
+        answers
+    }
+}
+
+/// A worker that stopped answering.
+struct Lost {
+    reason: LinkError,
+    /// How many samples of the order it had finished.
+    finished: usize,
+}
+
+impl ProcessPreparer {
+    /// Has an order prepared by the worker and notes how long that took.
+    fn ask(&mut self, order: &Order<'_>) -> Result<Vec<Elsewhere>, Lost> {
+        let started = Instant::now();
+        let rows = self.converse(order)?;
+        let each = started.elapsed() / rows.len().max(1) as u32;
+        self.mean = Some(self.mean.map_or(each, |mean| (mean * 7 + each) / 8));
+        let answers = rows.into_iter().zip(order.samples).enumerate().map(|(index, (row, &sample))| {
+            let begun = started + each * index as u32;
+            let record = SampleRecord { started: begun, decode: each, ..SampleRecord::start() };
+            Elsewhere { record, result: row_result(&self.shared.keys, sample, row) }
+        });
+        Ok(answers.collect())
+    }
+
+    /// Sends an order and waits for the answers.
+    fn converse(&mut self, order: &Order<'_>) -> Result<Vec<RowAnswer>, Lost> {
+        let shared = Arc::clone(&self.shared);
+        let mut workers = shared.workers();
+        if self.link.as_ref().is_none_or(|link| link.generation() != workers.generation) {
+            self.link = workers.idle.pop();
+        }
+        drop(workers);
+        let Some(link) = &mut self.link else {
+            return Err(Lost { reason: LinkError::Closed, finished: 0 });
+        };
+        let lost = |reason| Lost { reason, finished: 0 };
+        if let Some(schema) = shared.schema.get() {
+            link.announce_schema(&schema.description, &schema.arena).map_err(lost)?;
+        }
+        let keys = shared.keys.of(order.samples);
+        link.send_keys(keys.iter().map(|(sample, key)| (*sample, key.bytes.as_slice()))).map_err(lost)?;
+        link.send_order(order).map_err(lost)?;
+        let mut rows: Vec<RowAnswer> = Vec::with_capacity(order.samples.len());
+        loop {
+            match link.receive() {
+                Ok(Answer::Row(row)) => {
+                    rows.push(row);
+                    if rows.len() == order.samples.len() {
+                        return Ok(rows);
+                    }
+                }
+                Ok(Answer::Schema { batch_bytes, description }) => {
+                    // The first proposal counts. Without memory for it samples just travel one by one.
+                    if shared.schema.get().is_none()
+                        && let Ok(arena) = Arena::shared(batch_bytes, shared.slots)
+                    {
+                        let _ = shared.schema.set(Schema { description, arena });
+                    }
+                }
+                // A worker answers when the whole order is done; how far it got is in its mailbox.
+                Err(reason) => return Err(Lost { reason, finished: link.progress().max(rows.len()) }),
+            }
+        }
+    }
+
+    fn worker_lost(&self, sample: SampleId, lost: &Lost) -> Failure {
+        let (worker, story) = match &self.link {
+            Some(link) => (link.worker(), self.shared.revive.post_mortem(link.worker())),
+            None => (0, "is gone".to_owned()),
+        };
+        let detail = match &lost.reason {
+            LinkError::Closed => String::new(),
+            LinkError::Broken(text) => format!(" ({text})"),
+        };
+        let reason = format!(
+            "DataLoader worker {worker} {story} while it prepared this sample{detail}. Look for an out-of-memory kill or a \
+             crash in native code; num_workers=0 prepares it in this process"
+        );
+        Failure::new(sample, self.shared.keys.name(sample), "worker-lost", reason)
+    }
+
+    /// Replaces a worker that died; false when that is not possible.
+    fn start_anew(&mut self) -> bool {
+        let Some((worker, generation)) = self.link.as_ref().map(|link| (link.worker(), link.generation()))
+        else {
+            return false;
+        };
+        let Ok(socket) = self.shared.revive.revive(worker) else { return false };
+        let Ok(second) = socket.try_clone() else { return false };
+        let mut workers = self.shared.workers();
+        if workers.generation != generation {
+            return false;
+        }
+        if let Some(slot) = workers.sockets.get_mut(worker) {
+            *slot = Some(second);
+        }
+        self.link = Some(Link::new(worker, generation, socket));
+        true
+    }
+}
+
+fn row_result(keys: &Keys, sample: SampleId, row: RowAnswer) -> Result<ForeignRow, Failure> {
+    match row {
+        RowAnswer::Done { in_block, payload } => Ok(ForeignRow { in_block, payload }),
+        RowAnswer::Raised { text, exception } => Err(Failure {
+            exception: Some(exception),
+            ..Failure::new(sample, keys.name(sample), "exception", text)
+        }),
+    }
+}

@@ -1,0 +1,260 @@
+"""Who prepares a loader's samples: native threads, worker processes, or the trainer itself.
+
+Nothing here refers to the loader, so that dropping the loader ends what it started.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sutler import _sutler
+from sutler._assembly import HostBatches
+from sutler._keys import KeyTable
+from sutler._processes import WorkerPool
+from sutler._python_batches import ProcessBatches
+from sutler._worker import WorkerOptions
+from sutler.datasets import NativeDataset
+
+if TYPE_CHECKING:
+    from sutler._stream_progress import StreamProgress
+    from sutler.loader import Loader
+
+
+class BatchSource(Protocol):
+    """The batches of one epoch in host memory, one after the other."""
+
+    def next(self) -> tuple[Any, int | StreamProgress] | None:
+        """The next batch and how much of the epoch is consumed with it; ``None`` at the end."""
+
+
+class Backend(Protocol):
+    """What a loader needs of whoever prepares its samples."""
+
+    #: Operations that are left for the device.
+    device_operations: list[dict[str, Any]]
+    #: The numbers of keys that are none, where the dataset may be asked for such.
+    keys: KeyTable | None
+
+    def fingerprint(self) -> str:
+        """A name for the dataset, by which a checkpoint knows it again."""
+
+    def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
+        """The native side of the work."""
+
+    def enter_epoch(self, job: _sutler.Job) -> None:
+        """Gets ready for an epoch."""
+
+    def source(self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int) -> BatchSource:
+        """The batches of a run."""
+
+    def leave_epoch(self, job: _sutler.Job) -> None:
+        """An epoch that was entered has ended."""
+
+    def forget(self) -> None:
+        """We are in a forked child: what was started belongs to the parent."""
+
+    def hang_up(self, job: _sutler.Job) -> None:
+        """The engine's threads are about to end: nothing may keep them waiting."""
+
+    def end(self) -> None:
+        """The engine's threads have ended."""
+
+
+class NativeBackend:
+    """A native dataset: the engine's own threads do everything."""
+
+    keys: KeyTable | None = None
+
+    def __init__(self, loader: Loader, dataset: NativeDataset) -> None:
+        self._dataset = dataset
+        self._policy = loader._policy
+        self._seed = loader.seed
+        self._channels_last = loader.channels_last
+        self._in_step = loader.world_size > 1
+        operations = dataset.lowered.ops
+        native = len(operations)
+        self.device_operations: list[dict[str, Any]] = []
+        last_on_host = dataset.lowered.tail or loader.collate_fn is not None
+        if loader.device is not None and loader.device_normalize and not last_on_host:
+            while native and operations[native - 1]["op"] in ("to_dtype", "normalize"):
+                native -= 1
+            self.device_operations = operations[native:]
+        self._pipeline = dataset.pipeline(native)
+
+    def fingerprint(self) -> str:
+        """The hash of the dataset's listing."""
+        return self._dataset.fingerprint
+
+    def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
+        """A job over the dataset's files."""
+        return _sutler.Job(
+            self._dataset._native,
+            self._pipeline,
+            seed=self._seed,
+            channels_last=self._channels_last,
+            batch_size=batch_size,
+            batches_ahead=batches_ahead,
+            batches_held=batches_held,
+            in_step=self._in_step,
+            errors=self._policy.name,
+            errors_max=self._policy.max,
+            errors_rate=self._policy.rate,
+        )
+
+    def enter_epoch(self, job: _sutler.Job) -> None:
+        """Threads are always ready."""
+
+    def source(self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int) -> BatchSource:
+        """Batches as the threads wrote them."""
+        return HostBatches(loader, run, epoch)
+
+    def leave_epoch(self, job: _sutler.Job) -> None:
+        """Threads stay."""
+
+    def forget(self) -> None:
+        """There is nothing to forget."""
+
+    def hang_up(self, job: _sutler.Job) -> None:
+        """Threads end by themselves."""
+
+    def end(self) -> None:
+        """Nothing is left."""
+
+
+class ProcessBackend:
+    """A dataset written in Python: each of the engine's threads has a worker process that calls it."""
+
+    def __init__(self, loader: Loader, dataset: Any) -> None:
+        self._dataset = dataset
+        self._policy = loader._policy
+        self._context = loader.multiprocessing_context
+        self._persistent = loader.persistent_workers
+        self._options = WorkerOptions(
+            worker=0,
+            num_workers=loader.num_workers,
+            base_seed=0,
+            sample_seed=loader.seed,
+            batch_rows=1,
+            batched=loader._batched(),
+            dense=loader._collates_plainly(),
+            init_fn=loader.worker_init_fn,
+            trainer=os.getpid(),
+        )
+        self._generator = loader.generator
+        self._pool: WorkerPool | None = None
+        self._epochs = 0
+        self._table = KeyTable()
+        self.keys: KeyTable | None = self._table
+        self.device_operations: list[dict[str, Any]] = []
+
+    def fingerprint(self) -> str:
+        """The dataset's own, where it has one, else its class and length."""
+        own = getattr(self._dataset, "fingerprint", None)
+        if isinstance(own, str):
+            return own
+        name = (
+            f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}:{length_of(self._dataset)}"
+        )
+        return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+
+    def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
+        """A job whose workers come with the first epoch."""
+        self._options.batch_rows = batch_size
+        return _sutler.Job.with_processes(
+            batch_size=batch_size,
+            batches_ahead=batches_ahead,
+            batches_held=batches_held,
+            revive=self._revive,
+            post_mortem=self._post_mortem,
+            errors=self._policy.name,
+            errors_max=self._policy.max,
+            errors_rate=self._policy.rate,
+        )
+
+    def enter_epoch(self, job: _sutler.Job) -> None:
+        """New workers, unless there are some that stay or that another running epoch uses."""
+        self._epochs += 1
+        job.add_keys(self._table.take_fresh())
+        if self._pool is not None:
+            return
+        self._options.base_seed = draw_seed(self._generator, self._options.sample_seed)
+        self._options.trainer = os.getpid()
+        self._pool = WorkerPool(self._dataset, self._options, self._context)
+        job.use_workers(self._pool.start_all())
+
+    def source(self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int) -> BatchSource:
+        """Batches of samples that the processes left in shared memory."""
+        return ProcessBatches(loader, run, job, self._table)
+
+    def leave_epoch(self, job: _sutler.Job) -> None:
+        """Workers that are not to stay end with the last running epoch."""
+        self._epochs -= 1
+        if self._epochs == 0 and not self._persistent:
+            self.hang_up(job)
+            self.end()
+
+    def forget(self) -> None:
+        """The workers are the parent's."""
+        self._pool = None
+        self._epochs = 0
+
+    def hang_up(self, job: _sutler.Job) -> None:
+        """Ends every conversation; the processes see it and end."""
+        if self._pool is not None:
+            self._pool.refuse()
+            job.hang_up()
+
+    def end(self) -> None:
+        """Waits for the processes."""
+        if self._pool is not None:
+            self._pool.end()
+            self._pool = None
+
+    def _revive(self, worker: int) -> int:
+        if self._pool is None:
+            raise RuntimeError("the workers have ended")
+        return self._pool.start(worker)
+
+    def _post_mortem(self, worker: int) -> str:
+        return "is gone" if self._pool is None else self._pool.post_mortem(worker)
+
+
+def draw_seed(generator: Any, seed: int) -> int:
+    """The base of the workers' seeds, drawn as PyTorch draws it where PyTorch is in use."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return seed
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+
+
+def default_workers(dataset: Any) -> int:
+    """How many workers a loader has when nobody says: all usable cores for native threads, none for Python."""
+    return _sutler.usable_cores() if isinstance(dataset, NativeDataset) else 0
+
+
+def length_of(dataset: Any) -> int | None:
+    """How many samples a dataset has, if it knows: with a sampler it need not."""
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
+
+
+def end_all(backend: Backend, engine: _sutler.Engine, job: _sutler.Job, owner: int) -> None:
+    """Ends what a loader started: the conversations, then the threads that held them, then the processes."""
+    if owner == os.getpid():
+        backend.hang_up(job)
+        engine.close()
+        backend.end()
+
+
+def make_backend(loader: Loader, dataset: Any) -> Backend:
+    """The backend that suits a dataset."""
+    return (
+        NativeBackend(loader, dataset)
+        if isinstance(dataset, NativeDataset)
+        else ProcessBackend(loader, dataset)
+    )

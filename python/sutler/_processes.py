@@ -1,0 +1,94 @@
+"""Starts, replaces and ends the worker processes of a loader."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from sutler._worker import WorkerOptions, run_worker
+
+#: How long a worker may take to end by itself before it is killed.
+END_SECONDS = 5.0
+
+
+class WorkerPool:
+    """The worker processes of one loader, and the sockets to them."""
+
+    def __init__(
+        self, dataset: Any, options: WorkerOptions, context: Any, run: Callable[..., None] = run_worker
+    ) -> None:
+        self._run = run
+        self._dataset = dataset
+        self._options = options
+        self._context: Any = context or multiprocessing.get_context()
+        self._lock = threading.Lock()
+        self._processes: list[Any] = [None] * options.num_workers
+        self._refusing = False
+
+    def start_all(self) -> list[int]:
+        """Starts every worker and returns the descriptors of the sockets to them."""
+        return [self.start(worker) for worker in range(len(self._processes))]
+
+    def start(self, worker: int) -> int:
+        """Starts (or replaces) a worker and returns the descriptor of the socket to it."""
+        with self._lock:
+            if self._refusing:
+                raise RuntimeError("the workers are being ended")
+            ours, theirs = multiprocessing.Pipe(duplex=True)
+            process = self._context.Process(
+                target=self._run,
+                args=(self._dataset, theirs, dataclasses.replace(self._options, worker=worker)),
+                name=f"sutler-worker-{worker}",
+                daemon=True,
+            )
+            process.start()
+            theirs.close()
+            self._processes[worker] = process
+            descriptor = os.dup(ours.fileno())
+            ours.close()
+            return socket.socket(fileno=descriptor).detach()
+
+    def post_mortem(self, worker: int) -> str:
+        """How a worker ended, as the end of a sentence."""
+        process = self._processes[worker]
+        process.join(timeout=1.0)
+        code = process.exitcode
+        if code is None:
+            return "stopped answering"
+        if code < 0:
+            name = signal.Signals(-code).name if -code in list(signal.Signals) else "unknown"
+            return f"(pid {process.pid}) was killed by signal {-code} ({name})"
+        return f"(pid {process.pid}) ended with exit code {code}"
+
+    def sentinel(self, worker: int) -> int:
+        """A descriptor that becomes ready when a worker ends."""
+        return int(self._processes[worker].sentinel)
+
+    def is_alive(self, worker: int) -> bool:
+        """Whether a worker runs."""
+        return bool(self._processes[worker].is_alive())
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of the workers."""
+        return [process.pid for process in self._processes if process is not None]
+
+    def refuse(self) -> None:
+        """Starts no worker from now on."""
+        with self._lock:
+            self._refusing = True
+
+    def end(self) -> None:
+        """Waits for workers that were hung up on, and kills those that do not end."""
+        self.refuse()
+        for process in filter(None, self._processes):
+            process.join(timeout=END_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join()

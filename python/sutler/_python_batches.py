@@ -1,0 +1,210 @@
+"""Batches of a dataset written in Python: from what worker processes left, or made on the spot."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.random  # NumPy loads it when first used, and it must be there to be seeded
+
+from sutler import _payload, _schema, _sutler
+from sutler._keys import KeyTable, seed_number
+from sutler._output import converter
+from sutler.errors import ErrorBudgetExceeded, Failure, sample_error
+from sutler.transforms.tail import seeded
+
+if TYPE_CHECKING:
+    from sutler._sutler import Batch, Job, Run
+    from sutler.loader import Loader
+
+
+def default_collate(output: str, *, batched: bool) -> Callable[[Any], Any]:
+    """What PyTorch does to batches or to single samples by default, or for other outputs its meaning in NumPy."""
+    if output == "torch":
+        from torch.utils.data import default_collate as torch_collate
+        from torch.utils.data import default_convert
+
+        return torch_collate if batched else default_convert
+    return numpy_collate if batched else _as_it_is
+
+
+def _as_it_is(sample: Any) -> Any:
+    return sample
+
+
+def numpy_collate(values: list[Any]) -> Any:
+    """What PyTorch's default collation does, with arrays for tensors."""
+    first = values[0]
+    if isinstance(first, np.ndarray | np.generic | bool | int | float) or hasattr(first, "__array__"):
+        return np.stack([np.asarray(value) for value in values])
+    if isinstance(first, str | bytes):
+        return values
+    if isinstance(first, dict):
+        return {key: numpy_collate([value[key] for value in values]) for key in first}
+    if isinstance(first, tuple | list):
+        if any(len(value) != len(first) for value in values):
+            raise RuntimeError("each element in list of batch should be of equal size")
+        columns = [numpy_collate(list(column)) for column in zip(*values, strict=True)]
+        return type(first)(*columns) if hasattr(first, "_fields") else columns
+    raise TypeError(
+        f"a batch cannot be made of {type(first).__name__} objects; pass a collate_fn, or return arrays, numbers, "
+        "strings, or lists, tuples and dicts of them"
+    )
+
+
+class ProcessBatches:
+    """The batches of one epoch, as worker processes left them."""
+
+    def __init__(self, loader: Loader, run: Run, job: Job, keys: KeyTable) -> None:
+        self._run = run
+        self._job = job
+        self._keys = keys
+        self._timeout = loader.timeout
+        self._convert = np.asarray if loader.output == "dlpack" else converter(loader.output)
+        self._collate = loader._collation()
+        self._plain = loader._collates_plainly()
+        self._single = not loader._batched()
+        self._return_ids = loader.return_ids
+        self._schema: _schema.Schema | None = None
+
+    def next(self) -> tuple[Any, int] | None:
+        """The next batch and how much of the epoch is consumed with it; ``None`` at the end."""
+        try:
+            batch = self._run.next(self._timeout or None)
+        except TimeoutError:
+            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds") from None
+        if batch is None:
+            return None
+        try:
+            return self._assemble(batch), self._run.consumed
+        except StopIteration as error:
+            raise RuntimeError("a collate_fn raised StopIteration; an epoch ends on its own") from error
+
+    def _assemble(self, batch: Batch) -> Any:
+        rows = batch.take_rows()
+        in_block = [in_block for _, in_block, _ in rows]
+        others = [_load(payload) for _, _, payload in rows]
+        complete = self._plain and all(in_block) and [row for row, _, _ in rows] == list(range(len(rows)))
+        if complete:
+            extras = [other if other is not None else [] for other in others]
+            collated = _schema.view(
+                self._known_schema(), batch, len(rows), self._convert, self._collate, extras
+            )
+        else:
+            samples = [
+                _schema.sample_of(self._known_schema(), batch, row, other or []) if inside else other
+                for (row, inside, _), other in zip(rows, others, strict=True)
+            ]
+            collated = self._collate(samples[0] if self._single else samples)
+        return self._with_ids(collated, batch)
+
+    def _with_ids(self, collated: Any, batch: Batch) -> Any:
+        if not self._return_ids:
+            return collated
+        ids = [self._keys.key(number) for number in np.asarray(batch.ids()).tolist()]
+        return _append_ids(collated, ids, self._single, self._convert)
+
+    def _known_schema(self) -> _schema.Schema:
+        if self._schema is None:
+            description = self._job.schema
+            if description is None:
+                raise RuntimeError("a worker wrote to shared memory that has no schema; please report this")
+            self._schema = pickle.loads(description)
+        return self._schema
+
+
+def _append_ids(collated: Any, keys: list[Any], single: bool, convert: Callable[[Any], Any]) -> Any:
+    """The batch with the samples' indices at its end, in an array unless the sampler draws other keys."""
+    ids: Any = keys[0] if single else keys
+    if not single and all(isinstance(key, int) for key in keys):
+        ids = convert(np.asarray(keys, dtype=np.int64))
+    return [*collated, ids] if isinstance(collated, list | tuple) else [collated, ids]
+
+
+def _load(payload: Any) -> Any:
+    array = np.asarray(payload)
+    return _payload.load(array.data) if array.nbytes else None
+
+
+class InlineBatches:
+    """The batches of one epoch, made by the trainer itself: `num_workers=0`."""
+
+    def __init__(
+        self, loader: Loader, batches: list[list[int]], consumed: list[int], epoch: int, keys: KeyTable
+    ) -> None:
+        self._dataset = loader.dataset
+        self._batches = batches
+        self._consumed = consumed
+        self._step = 0
+        self._epoch = epoch
+        self._seed = loader.seed
+        self._keys = keys
+        self._convert = np.asarray if loader.output == "dlpack" else converter(loader.output)
+        self._collate = loader._collation()
+        self._single = not loader._batched()
+        self._return_ids = loader.return_ids
+        self._policy = loader._policy
+        self._allowed = loader._policy.allowed(sum(map(len, batches)))
+        #: The samples that were left out so far.
+        self.failures: list[Failure] = []
+
+    def next(self) -> tuple[Any, int] | None:
+        """The next batch and how much of the epoch is consumed with it; ``None`` at the end."""
+        while self._step < len(self._batches):
+            keys = [self._keys.key(number) for number in self._batches[self._step]]
+            consumed = self._consumed[self._step]
+            # Also when it raises: the next call goes on with the next batch.
+            self._step += 1
+            try:
+                made = self._make(keys)
+            except StopIteration as error:
+                raise RuntimeError(
+                    "the dataset or collate_fn raised StopIteration; an epoch ends on its own"
+                ) from error
+            if made is not None:
+                return made[0], consumed
+        return None
+
+    def _make(self, keys: list[Any]) -> tuple[Any] | None:
+        """The batch of some keys, unless every sample of it was left out."""
+        keys, samples = self._samples(keys)
+        if not samples:
+            return None
+        made = self._collate(samples[0] if self._single else samples)
+        return (_append_ids(made, keys, self._single, self._convert) if self._return_ids else made,)
+
+    def _samples(self, keys: list[Any]) -> tuple[list[Any], list[Any]]:
+        """The keys whose samples could be had, and the samples."""
+        many = None if self._single else getattr(self._dataset, "__getitems__", None)
+        if self._policy.name == "raise":
+            return keys, many(keys) if many else [self._sample(key) for key in keys]
+        kept, samples = [], []
+        for key in keys:
+            try:
+                sample = many([key])[0] if many else self._sample(key)
+            except Exception as error:
+                self._leave_out(key, error)
+            else:
+                kept.append(key)
+                samples.append(sample)
+        return kept, samples
+
+    def _leave_out(self, key: Any, error: Exception) -> None:
+        number, reason = self._keys.number(key), traceback.format_exception_only(error)[-1].strip()
+        name = f"index {key}" if number == key else f"key {key!r}"
+        self.failures.append(Failure(number, name, "exception", reason))
+        if self._allowed is not None and len(self.failures) > self._allowed:
+            last = sample_error(number, name, reason, "exception")
+            raise ErrorBudgetExceeded(len(self.failures), self._allowed, last) from error
+
+    def _sample(self, key: Any) -> Any:
+        """A sample with its own random numbers, the same as from any worker process."""
+        with seeded(_sutler.user_seed(self._seed, self._epoch, seed_number(key))):
+            return self._dataset[key]
+
+    def close(self) -> None:
+        """Makes no more batches."""
+        self._step = len(self._batches)

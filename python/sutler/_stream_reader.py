@@ -1,0 +1,143 @@
+"""Going through one copy of a stream, batch by batch: in a worker process, or in the trainer itself."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sutler._worker_info import as_if_no_worker
+
+
+class EndOfStream(Exception):  # noqa: N818 - not an error: there is no more
+    """The stream has no further batch."""
+
+
+@dataclass(frozen=True)
+class ReaderProgress:
+    """How far one reader has come."""
+
+    #: Samples taken from the stream, up to the end of the latest delivered batch.
+    samples: int = 0
+    #: Whether there is nothing after that batch.
+    ended: bool = False
+    #: The pickled states of a dataset or iterator that has some, after that batch.
+    state: bytes | None = None
+
+
+def is_stream(dataset: Any) -> bool:
+    """Whether a dataset can only be gone through, as PyTorch's `IterableDataset`."""
+    data = getattr(getattr(sys.modules.get("torch"), "utils", None), "data", None)
+    # Its base class has a `__getitem__`, which only raises.
+    if data is not None and isinstance(dataset, data.IterableDataset):
+        return True
+    return hasattr(dataset, "__iter__") and not hasattr(dataset, "__getitem__")
+
+
+def _is_stateful(value: Any) -> bool:
+    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+
+
+class PrivateCollate:
+    """PyTorch's default collation, which in a worker would put every batch into shared memory of its own.
+
+    The batch is about to be copied into the memory that it travels in, so that would be a copy too many.
+    """
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self._collate = collate
+
+    def __call__(self, samples: Any) -> Any:
+        """Collates in private memory."""
+        with as_if_no_worker():
+            return self._collate(samples)
+
+
+class StreamReader:
+    """Goes through a stream, from its beginning or from where an earlier reader had come."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None,
+        drop_last: bool,
+        collate: Callable[[Any], Any],
+        start: ReaderProgress,
+    ) -> None:
+        self._dataset = dataset
+        self._batch_size = batch_size
+        self._drop_last = drop_last
+        self._collate = collate
+        self._ended = start.ended
+        self._samples = start.samples
+        self._iterator: Any = iter(()) if start.ended else self._open(start)
+
+    def _open(self, start: ReaderProgress) -> Any:
+        """The stream's iterator, where the earlier reader left it."""
+        states = {} if start.state is None else pickle.loads(start.state)
+        if "dataset" in states:
+            self._dataset.load_state_dict(states["dataset"])
+        iterator: Any = iter(self._dataset)
+        if "iterator" in states:
+            iterator.load_state_dict(states["iterator"])
+        elif "dataset" in states and iterator is self._dataset:
+            # Its `__iter__` may have begun anew, so it is told again.
+            self._dataset.load_state_dict(states["dataset"])
+        elif not states:
+            for passed in range(start.samples):
+                try:
+                    next(iterator)
+                except StopIteration:
+                    raise ValueError(
+                        f"the state was saved after {start.samples} samples of this stream, which now ends after "
+                        f"{passed}; resume needs the same stream"
+                    ) from None
+        return iterator
+
+    def read(self) -> Any:
+        """The next batch.
+
+        Raises:
+            EndOfStream: There is none.
+        """
+        if self._ended:
+            raise EndOfStream
+        if self._batch_size is None:
+            samples = self._draw(1)
+            if not samples:
+                raise EndOfStream
+            return self._collated(samples[0])
+        samples = self._draw(self._batch_size)
+        if not samples or (self._drop_last and len(samples) < self._batch_size):
+            raise EndOfStream
+        return self._collated(samples)
+
+    def _draw(self, count: int) -> list[Any]:
+        samples: list[Any] = []
+        while len(samples) < count:
+            try:
+                sample = next(self._iterator)
+            except StopIteration:
+                self._ended = True
+                break
+            samples.append(sample)
+            self._samples += 1
+        return samples
+
+    def _collated(self, samples: Any) -> Any:
+        try:
+            return self._collate(samples)
+        except StopIteration as error:
+            raise RuntimeError("a collate_fn raised StopIteration; an epoch ends on its own") from error
+
+    def progress(self) -> ReaderProgress:
+        """How far this reader has come."""
+        states = {}
+        if _is_stateful(self._dataset):
+            states["dataset"] = self._dataset.state_dict()
+        if self._iterator is not self._dataset and _is_stateful(self._iterator):
+            states["iterator"] = self._iterator.state_dict()
+        # Pickled at once: the next sample may change what the state refers to.
+        return ReaderProgress(self._samples, self._ended, pickle.dumps(states) if states else None)

@@ -1,0 +1,230 @@
+"""Streams: datasets that can only be gone through. In worker processes, each with its own copy, or in the trainer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sutler._backend import draw_seed
+from sutler._cuda import make_pinner
+from sutler._stream_figures import MeasuredStream, StreamFigures
+from sutler._stream_processes import StreamWorkers
+from sutler._stream_progress import StreamProgress
+from sutler._stream_reader import EndOfStream, PrivateCollate, StreamReader
+from sutler._stream_worker import StreamOptions
+
+if TYPE_CHECKING:
+    from sutler.loader import Loader
+
+
+def check_stream_arguments(
+    *, shuffle: Any, sampler: Any, batch_sampler: Any, errors: Any, return_ids: bool
+) -> None:
+    """Refuses what a stream cannot do, as PyTorch's ``DataLoader`` does, and likewise for our own arguments."""
+    for name, value, unspecified in (
+        ("shuffle", shuffle, (None, False)),
+        ("sampler", sampler, (None,)),
+        ("batch_sampler", batch_sampler, (None,)),
+    ):
+        if not any(value is each for each in unspecified):
+            raise ValueError(
+                f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}"
+            )
+    if errors != "raise":
+        raise ValueError(
+            f"errors={errors!r} needs a dataset with __getitem__: a stream that raised cannot be asked for the sample "
+            "after the bad one. Catch the error inside the stream"
+        )
+    if return_ids:
+        raise ValueError(
+            "return_ids=True needs a dataset with __getitem__: the samples of a stream have no indices"
+        )
+
+
+class InlineStream:
+    """The batches of one epoch, made by the trainer itself: `num_workers=0`."""
+
+    def __init__(
+        self, options: StreamOptions, dataset: Any, progress: StreamProgress, pin: Callable[[Any], Any]
+    ) -> None:
+        self._progress = progress
+        self._pin = pin
+        self._reader = StreamReader(
+            dataset, options.batch_size, options.drop_last, options.collate, progress.readers[0]
+        )
+        self._closed = False
+
+    def next(self) -> tuple[Any, StreamProgress] | None:
+        """The next batch and how far the stream is read with it; ``None`` at the end."""
+        if self._closed:
+            return None
+        try:
+            batch = self._reader.read()
+        except EndOfStream:
+            return None
+        self._progress = self._progress.after(0, self._reader.progress())
+        return self._pin(batch), self._progress
+
+    def close(self) -> None:
+        """Makes no more batches."""
+        self._closed = True
+
+
+class WorkerStream:
+    """The batches of one epoch, as worker processes deliver them in turn."""
+
+    def __init__(
+        self,
+        workers: StreamWorkers,
+        progress: StreamProgress,
+        timeout: float,
+        pin: Callable[[Any], Any],
+        release: Callable[[StreamWorkers], None],
+    ) -> None:
+        self._workers = workers
+        self._progress = progress
+        self._timeout = timeout
+        self._pin = pin
+        self._release = release
+        #: Held while a batch is awaited, which a thread that copies ahead may do while the trainer calls the epoch off.
+        #: One thread may take it twice, since the collector may call off in the middle of anything.
+        self._lock = threading.RLock()
+        self._closed = False
+        self._stop, self._stopper = socket.socketpair()
+
+    def next(self) -> tuple[Any, StreamProgress] | None:
+        """The next batch and how far the stream is read with it; ``None`` at the end."""
+        with self._lock:
+            while not self._closed:
+                worker = self._progress.next_reader()
+                if worker is None:
+                    return None
+                samples = self._progress.readers[worker].samples
+                answer = self._workers.receive(worker, samples, self._timeout, self._stop)
+                if answer is None:
+                    return None
+                if answer.is_end:
+                    self._progress = self._progress.ended(worker)
+                    continue
+                # Its turn is over even if what it delivered is an exception: the trainer may catch it and go on.
+                self._progress = self._progress.passed(worker)
+                if not answer.progress.ended:
+                    self._workers.ask(worker)
+                batch = answer.value()
+                self._progress = self._progress.after(worker, answer.progress)
+                return self._pin(batch), self._progress
+        return None
+
+    def close(self) -> None:
+        """Calls the rest of the epoch off."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stopper.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            self._release(self._workers)
+            self._stop.close()
+            self._stopper.close()
+
+
+class StreamBackend:
+    """Begins the epochs of a loader's stream, and keeps workers that stay between them."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._dataset = loader.dataset
+        self._context = loader.multiprocessing_context
+        self._generator = loader.generator
+        self._persistent = loader.persistent_workers
+        self._ahead = loader.prefetch_factor
+        self._timeout = loader.timeout
+        self._pin_memory = loader.pin_memory
+        self._device = loader.device
+        self._kept: StreamWorkers | None = None
+        self._owner = os.getpid()
+        self.num_workers = loader.num_workers
+        self.figures = StreamFigures()
+        collate = loader._collation()
+        self._options = StreamOptions(
+            worker=0,
+            num_workers=loader.num_workers,
+            base_seed=0,
+            sample_seed=loader.seed,
+            batch_rows=0,
+            batched=loader.batch_size is not None,
+            dense=False,
+            init_fn=loader.worker_init_fn,
+            trainer=os.getpid(),
+            batch_size=loader.batch_size,
+            drop_last=loader.drop_last,
+            collate=PrivateCollate(collate) if loader._collates_plainly() else collate,
+        )
+
+    def fingerprint(self) -> str:
+        """The dataset's own, where it has one, else the name of its class."""
+        own = getattr(self._dataset, "fingerprint", None)
+        if isinstance(own, str):
+            return own
+        return f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}"
+
+    def beginning(self) -> StreamProgress:
+        """The progress of an epoch that has not begun."""
+        return StreamProgress.beginning(max(1, self.num_workers))
+
+    def begin(self, progress: StreamProgress | None) -> MeasuredStream:
+        """Begins an epoch, or goes on with one."""
+        progress = progress or self.beginning()
+        return MeasuredStream(self._begin(progress), progress.samples, self.figures)
+
+    def _begin(self, progress: StreamProgress) -> InlineStream | WorkerStream:
+        pin = make_pinner(self._pin_memory, self._device)
+        if self.num_workers == 0:
+            return InlineStream(self._options, self._dataset, progress, pin)
+        workers = self._take()
+        workers.begin(progress, self._ahead)
+        return WorkerStream(workers, progress, self._timeout, pin, self._give_back)
+
+    def _take(self) -> StreamWorkers:
+        """Workers that stayed, unless an epoch that was not left has them; else new ones."""
+        if self._owner != os.getpid():
+            self._owner = os.getpid()
+            self._kept = None
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            return kept
+        self._options.base_seed = draw_seed(self._generator, self._options.sample_seed)
+        self._options.trainer = os.getpid()
+        return StreamWorkers(self._dataset, self._options, self._context)
+
+    def _give_back(self, workers: StreamWorkers) -> None:
+        if self._persistent and self._kept is None and not workers.broken:
+            self._kept = workers
+        else:
+            workers.end()
+
+    def end(self) -> None:
+        """Ends workers that stayed."""
+        self._persistent = False
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.end()
+
+
+def warn_if_longer(dataset: Any, announced: int | None, samples: int, num_workers: int) -> None:
+    """Warns when more samples have come than ``len(loader)`` was computed from."""
+    if announced is None or samples <= announced:
+        return
+    remedy = (
+        "Each worker goes through its own copy of the stream: let `__iter__` or worker_init_fn take the worker's share "
+        "only, which get_worker_info() tells."
+        if num_workers > 0
+        else "Correct its __len__."
+    )
+    warnings.warn(
+        f"Length of IterableDataset {dataset} was reported to be {announced} (when accessing len(dataloader)), but "
+        f"{samples} samples have been fetched. {remedy}",
+        stacklevel=3,
+    )

@@ -1,0 +1,277 @@
+"""What runs in a worker process: takes samples from a socket, leaves results in shared memory.
+
+The conversation is described where its other side is, in the engine's `process/link.rs`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import pickle
+import random
+import select
+import signal
+import socket
+import struct
+import sys
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from sutler import _payload, _schema, _sutler, _worker_errors
+from sutler._keys import seed_number
+from sutler._worker_info import WorkerInfo, enter_worker
+
+#: How often an idle worker looks whether its trainer is still there.
+PARENT_CHECK_SECONDS = 2.0
+#: A mailbox begins with this many bytes; its first number is the worker's progress.
+MAILBOX_BYTES = 1 << 20
+MAILBOX_START = 64
+
+
+@dataclass
+class WorkerOptions:
+    """What a worker needs to know beside its dataset."""
+
+    worker: int
+    num_workers: int
+    base_seed: int
+    sample_seed: int
+    batch_rows: int
+    #: Whether the dataset is asked for batches, or for single samples.
+    batched: bool
+    dense: bool
+    init_fn: Any
+    trainer: int
+
+
+class Hangup(Exception):  # noqa: N818 - not an error: the trainer is done with us
+    """The trainer has hung up or is gone."""
+
+
+def receive(connection: socket.socket, count: int, trainer: int) -> tuple[bytes, list[int]]:
+    """So many bytes from the trainer and the descriptors that came with them; watches whether it still lives."""
+    received = bytearray()
+    descriptors: list[int] = []
+    while len(received) < count:
+        ready, _, _ = select.select([connection], [], [], PARENT_CHECK_SECONDS)
+        if not ready:
+            if os.getppid() != trainer:
+                raise Hangup
+            continue
+        data, found, _, _ = socket.recv_fds(connection, count - len(received), 1)
+        if not data:
+            raise Hangup
+        received += data
+        descriptors += found
+    return bytes(received), descriptors
+
+
+class Worker:
+    """One worker's side of the conversation."""
+
+    def __init__(self, dataset: Any, connection: socket.socket, options: WorkerOptions) -> None:
+        self._dataset = dataset
+        self._socket = connection
+        self._options = options
+        self._mailbox_fd = os.memfd_create("sutler-mailbox", os.MFD_CLOEXEC)
+        self._mailbox_size = 0
+        self._position = MAILBOX_START
+        self._replies = bytearray()
+        self._schema: _schema.Schema | None = None
+        self._block: np.ndarray[Any, Any] | None = None
+        self._proposed = False
+        self._keys: dict[int, Any] = {}
+        self._many = getattr(dataset, "__getitems__", None) if options.batched else None
+        self._grow(MAILBOX_BYTES)
+
+    # --- the socket ---
+
+    def _receive(self, count: int) -> tuple[bytes, list[int]]:
+        return receive(self._socket, count, self._options.trainer)
+
+    def _say(self, kind: bytes, body: bytes) -> None:
+        self._replies += kind + struct.pack("<Q", len(body)) + body
+
+    def _flush(self) -> None:
+        self._socket.sendall(self._replies)
+        self._replies.clear()
+
+    # --- the mailbox ---
+
+    def _grow(self, size: int) -> None:
+        first = self._mailbox_size == 0
+        self._mailbox_size = size
+        os.ftruncate(self._mailbox_fd, size)
+        self._mailbox = mmap.mmap(self._mailbox_fd, size)
+        message = b"M" + struct.pack("<QQ", 8, size)
+        if first:
+            socket.send_fds(self._socket, [message], [self._mailbox_fd])
+        else:
+            self._replies += message
+
+    def _leave(self, value: Any) -> tuple[int, int]:
+        """Puts a value into the mailbox; tells where it begins and how long it is."""
+        head, views, size = _payload.dump(value)
+        return self._leave_parts(size, lambda target: _payload.write(target, head, views))
+
+    def _leave_parts(self, size: int, write: Any) -> tuple[int, int]:
+        start = -(-self._position // _payload.ALIGNMENT) * _payload.ALIGNMENT
+        if start + size > self._mailbox_size:
+            self._grow(max(2 * self._mailbox_size, start + size))
+        with memoryview(self._mailbox) as whole, whole[start : start + size] as target:
+            write(target)
+        self._position = start + size
+        return start, size
+
+    # --- the work ---
+
+    def serve(self) -> None:
+        """Answers orders until the trainer hangs up."""
+        while True:
+            header, descriptors = self._receive(9)
+            (length,) = struct.unpack_from("<Q", header, 1)
+            body, more = self._receive(length)
+            if header[:1] == b"S":
+                self._take_schema(body, (descriptors + more)[0])
+            elif header[:1] == b"K":
+                self._take_keys(body)
+            else:
+                self._take_order(body)
+                self._flush()
+
+    def _take_schema(self, body: bytes, descriptor: int) -> None:
+        (size,) = struct.unpack_from("<Q", body)
+        shared = mmap.mmap(descriptor, size)
+        os.close(descriptor)
+        self._block = np.frombuffer(shared, dtype=np.uint8)
+        self._schema = pickle.loads(body[8:])
+        self._proposed = True
+
+    def _take_keys(self, body: bytes) -> None:
+        self._keys.clear()
+        position = 0
+        while position < len(body):
+            number, length = struct.unpack_from("<IQ", body, position)
+            position += 12
+            self._keys[number] = pickle.loads(body[position : position + length])
+            position += length
+
+    def _take_order(self, body: bytes) -> None:
+        epoch, offset, row = struct.unpack_from("<IqI", body)
+        numbers = struct.unpack_from(f"<{(len(body) - 16) // 4}I", body, 16)
+        keys = [self._keys.get(number, number) for number in numbers]
+        self._position = MAILBOX_START
+        self._mark(0)
+        samples: list[Any] | None = None
+        if self._many is not None and len(keys) > 1:
+            try:
+                samples = self._get_many(epoch, keys)
+            except Exception:
+                samples = None  # one by one, so that the error names its sample
+        for step, key in enumerate(keys):
+            try:
+                sample = self._get(epoch, key) if samples is None else samples[step]
+                self._answer(sample, offset, row + step)
+            except Exception as error:
+                text, exception = _worker_errors.describe(error, self._options.worker)
+                where = self._leave_parts(len(exception), lambda target, data=exception: _copy(target, data))
+                self._say(b"E", struct.pack("<QQ", *where) + text.encode(errors="replace"))
+            self._mark(step + 1)
+
+    def _get(self, epoch: int, key: Any) -> Any:
+        if self._many is not None:
+            return self._get_many(epoch, [key])[0]
+        self._seed(epoch, key)
+        return self._dataset[key]
+
+    def _get_many(self, epoch: int, keys: list[Any]) -> list[Any]:
+        assert self._many is not None
+        self._seed(epoch, keys[0])
+        samples: list[Any] = self._many(keys)
+        if len(samples) != len(keys):
+            raise RuntimeError(f"__getitems__ returned {len(samples)} samples for {len(keys)} indices")
+        return samples
+
+    def _mark(self, finished: int) -> None:
+        struct.pack_into("<Q", self._mailbox, 0, finished)
+
+    def _seed(self, epoch: int, key: Any) -> None:
+        """Gives the sample its own random numbers, the same on whichever worker."""
+        seed = _sutler.user_seed(self._options.sample_seed, epoch, seed_number(key))
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.default_generator.manual_seed(seed)
+
+    def _answer(self, sample: Any, offset: int, row: int) -> None:
+        if offset >= 0 and self._schema is not None and self._block is not None:
+            try:
+                end = offset + self._schema.bytes
+                others = _schema.store(self._schema, sample, self._block[offset:end], row)
+            except _schema.Mismatch:
+                pass
+            else:
+                where = self._leave(others) if others else (0, 0)
+                self._say(b"R", struct.pack("<QQQ", 1, *where))
+                return
+        if self._options.dense and not self._proposed:
+            self._propose(sample)
+        self._say(b"R", struct.pack("<QQQ", 0, *self._leave(sample)))
+
+    def _propose(self, sample: Any) -> None:
+        self._proposed = True
+        schema = _schema.propose(sample, self._options.batch_rows)
+        if schema is not None:
+            self._say(b"P", struct.pack("<Q", schema.bytes) + pickle.dumps(schema))
+
+
+def _copy(target: memoryview, data: bytes) -> None:
+    target[:] = data
+
+
+def set_up(
+    dataset: Any, connection: Connection, options: WorkerOptions
+) -> tuple[socket.socket, BaseException | None]:
+    """Makes this process a worker: the socket to the trainer, and what `worker_init_fn` raised."""
+    # Ctrl-C reaches the whole process group; it is for the trainer to say what happens next.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    seed = options.base_seed + options.worker
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+        torch.manual_seed(seed)
+    enter_worker(WorkerInfo(options.worker, options.num_workers, seed, dataset))
+    # The connection object closes its descriptor when it goes; the socket gets its own.
+    channel = socket.socket(fileno=os.dup(connection.fileno()))
+    connection.close()
+    init_error: BaseException | None = None
+    try:
+        if options.init_fn is not None:
+            options.init_fn(options.worker)
+    except Exception as error:
+        init_error = error
+    return channel, init_error
+
+
+def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> None:
+    """The life of a worker process."""
+    channel, init_error = set_up(dataset, connection, options)
+    with contextlib.suppress(Hangup, BrokenPipeError, ConnectionResetError):
+        Worker(dataset if init_error is None else _Broken(init_error), channel, options).serve()
+
+
+class _Broken:
+    """Stands in for the dataset of a worker whose `worker_init_fn` raised: every sample raises the same."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __getitem__(self, index: int) -> Any:
+        raise self._error

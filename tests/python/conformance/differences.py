@@ -1,0 +1,109 @@
+"""What Sutler does differently from PyTorch's ``DataLoader`` for the same arguments, and why it means to.
+
+The tests look a difference up by its name and check what is written here; a name that no test looks up, or that is
+looked up and not written here, fails ``test_differences.py``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Difference(NamedTuple):
+    """One deliberate departure."""
+
+    #: What PyTorch does.
+    torch: str
+    #: What Sutler does.
+    sutler: str
+    #: What users gain by it.
+    reason: str
+
+
+DIFFERENCES = {
+    "num_workers_default": Difference(
+        torch="`num_workers` is 0 where nothing is passed.",
+        sutler="The default is `None`: one thread per usable core for a native dataset, 0 for one written in Python.",
+        reason="Native threads need no start-up and no pickling, so there is no cost to spare users by default.",
+    ),
+    "prefetch_factor_default": Difference(
+        torch="`prefetch_factor` is `None`, and becomes 2 with workers; passing 2 without workers is an error.",
+        sutler="The default is 2, with and without workers; passing 2 is passing the default, so it is no error.",
+        reason="Native threads prefetch, too, whichever way `num_workers` is given.",
+    ),
+    "prefetch_factor_zero": Difference(
+        torch="`prefetch_factor=0` is accepted and fails with an `AssertionError` when iteration begins.",
+        sutler="It is a `ValueError` when the loader is made.",
+        reason="An argument that cannot work should be refused where it is written.",
+    ),
+    "timeout_without_workers": Difference(
+        torch="A `timeout` without workers is accepted and fails with an `AssertionError` when iteration begins.",
+        sutler="It has no effect.",
+        reason="`num_workers` is often turned to 0 to debug; nothing is waited for then, so nothing times out.",
+    ),
+    "own_samplers": Difference(
+        torch="`loader.sampler` is a `RandomSampler` or `SequentialSampler`, `loader.batch_sampler` a `BatchSampler`.",
+        sutler="Both are Sutler's own; they have the same methods and attributes, and the sampler has `set_epoch`.",
+        reason="The order is a function of seed and epoch, which is what resuming and re-ranking need.",
+    ),
+    "shuffle_order": Difference(
+        torch="The order of `shuffle=True` comes from `generator`, or else from PyTorch's global generator.",
+        sutler="It comes from `seed` (or the generator's initial seed) and the epoch's number, and from nothing else.",
+        reason="An epoch can be repeated, resumed and split over other ranks without replaying those before it.",
+    ),
+    "random_numbers_per_sample": Difference(
+        torch="`random`, NumPy and PyTorch are seeded once per worker, so a sample's values depend on `num_workers`.",
+        sutler="They are seeded for each sample from seed, epoch and index, so they do not.",
+        reason="Samples are handed to whichever worker is free, and the data stay the same on any machine.",
+    ),
+    "collate_in_trainer": Difference(
+        torch="`collate_fn` runs in the worker that prepared the batch.",
+        sutler="It runs in the trainer's process; an exception in it arrives as it was raised.",
+        reason="The samples of a batch are prepared by several workers; the default collation needs no copy.",
+    ),
+    "getitems_in_parts": Difference(
+        torch="`__getitems__` is called with all indices of a batch.",
+        sutler="It is called with as many indices as a worker is given at a time, from one up to the batch.",
+        reason="A batch is spread over all workers, so that it is ready sooner.",
+    ),
+    "in_order_always": Difference(
+        torch="With `in_order=False` whole batches overtake each other.",
+        sutler="`in_order=False` is accepted, and batches come in order all the same.",
+        reason="A slow sample keeps one worker from its batch, not all; what comes stays a function of the seed.",
+    ),
+    "samplers_drawn_at_once": Difference(
+        torch="A sampler is drawn from as batches are needed, so it may be without end.",
+        sutler="All of an epoch is drawn when it begins; a sampler must come to an end.",
+        reason="A checkpoint in the middle of the epoch can tell whether the sampler draws the same order again.",
+    ),
+    "worker_error": Difference(
+        torch="The death of a worker is a `RuntimeError`.",
+        sutler="It is a `sutler.WorkerError`, a subclass, which also knows the sample that was being prepared.",
+        reason="Code that catches PyTorch's error catches it, and the sample to look at is named.",
+    ),
+    "unpicklable_samples": Difference(
+        torch="A worker drops a batch that cannot be pickled, and the trainer waits for ever (or until `timeout`).",
+        sutler="The trainer gets an error that says what cannot be pickled.",
+        reason="A wait without end tells nobody what is wrong.",
+    ),
+    "conjugate_views": Difference(
+        torch="In a worker the default collation fails for tensors that are conjugate or negative views of others.",
+        sutler="They are collated, as they are without workers.",
+        reason="Whether a batch can be made should not depend on `num_workers`.",
+    ),
+    "death_interrupts_the_trainer": Difference(
+        torch="A worker's death raises wherever the main thread happens to be: in the model's step, in another loader.",
+        sutler="It is raised where the batch is asked for.",
+        reason="Only there can a trainer catch it and know which loader it is about.",
+    ),
+    "stop_iteration": Difference(
+        torch="A `StopIteration` from `__getitem__` ends the epoch silently, whatever is left of it.",
+        sutler="It is a `RuntimeError`, as in a generator.",
+        reason="An epoch delivers each sample once, or says why not.",
+    ),
+    "not_picklable": Difference(
+        torch="A `DataLoader` can be pickled.",
+        sutler="A `Loader` cannot: `TypeError`, with the remedy.",
+        reason="It holds threads, memory and worker processes; `state_dict()` is what a checkpoint needs.",
+    ),
+}

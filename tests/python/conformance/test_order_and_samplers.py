@@ -1,0 +1,225 @@
+"""Which samples come, in which order: the default orders, samplers and batch samplers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+from .datasets import BulkIndexed, Listed, Numbers, flat
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+class Endless:
+    """An order without end; whoever draws much more of it than it delivers is told so."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def __iter__(self) -> Iterator[int]:
+        for drawn in range(self.most):
+            yield drawn % 10
+        raise AssertionError(f"{self.most} indices were drawn from an order without end")
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 4])
+@pytest.mark.parametrize("batch_size", [1, 4, 100])
+def test_samples_come_in_order(load: Callable[..., Any], workers: int, batch_size: int) -> None:
+    batches = [batch.tolist() for batch in load(Numbers(21), batch_size=batch_size, num_workers=workers)]
+    assert batches == [list(range(21))[at : at + batch_size] for at in range(0, 21, batch_size)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_incomplete_last_batch_is_dropped_on_request(load: Callable[..., Any], workers: int) -> None:
+    loader = load(Numbers(10), batch_size=4, drop_last=True, num_workers=workers)
+    assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_without_a_batch_size_samples_come_singly(load: Callable[..., Any], workers: int) -> None:
+    assert list(load(Numbers(5), batch_size=None, num_workers=workers)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_empty_dataset_has_an_empty_epoch(load: Callable[..., Any], workers: int) -> None:
+    assert list(load(Numbers(0), batch_size=4, num_workers=workers)) == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_shuffling_keeps_every_sample_and_changes_each_epoch(load: Callable[..., Any], workers: int) -> None:
+    loader = load(Numbers(50), batch_size=8, shuffle=True, num_workers=workers)
+    first, second = flat(loader), flat(loader)
+    assert sorted(first) == sorted(second) == list(range(50))
+    assert len({tuple(first), tuple(second), tuple(range(50))}) == 3
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_generator_decides_the_order(load: Callable[..., Any], workers: int) -> None:
+    def epochs(seed: int) -> list[list[int]]:
+        loader = load(Numbers(30), batch_size=8, shuffle=True, num_workers=workers, generator=generator(seed))
+        return [flat(loader), flat(loader)]
+
+    assert epochs(1) == epochs(1)
+    assert epochs(1) != epochs(2)
+
+
+def test_what_shuffling_is_drawn_from(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
+    def order(seed: int) -> list[int]:
+        torch.manual_seed(seed)
+        return flat(load(Numbers(30), batch_size=8, shuffle=True))
+
+    assert order(1) == order(1)
+    if differs("shuffle_order"):
+        assert order(1) == order(2)
+        loader = load(Numbers(30), batch_size=8, shuffle=True, generator=generator(1))
+        first = flat(loader)
+        loader.set_epoch(0)
+        assert flat(loader) == first
+    else:
+        assert order(1) != order(2)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    "sampler", [[3, 1, 1, 4], (3, 1, 1, 4), torch.tensor([3, 1, 1, 4]), iter([3, 1, 1, 4])], ids=type
+)
+def test_a_sampler_is_any_iterable_of_indices(load: Callable[..., Any], sampler: Any, workers: int) -> None:
+    if isinstance(sampler, Iterator):
+        sampler = iter([3, 1, 1, 4])  # the parameter is used up by the first test that has it
+    assert flat(load(Numbers(5), batch_size=3, sampler=sampler, num_workers=workers)) == [3, 1, 1, 4]
+
+
+def test_negative_indices_reach_the_dataset(load: Callable[..., Any]) -> None:
+    for workers in (0, 1):
+        assert flat(load(Numbers(5), batch_size=2, sampler=[-1, -2], num_workers=workers)) == [-1, -2]
+
+
+def test_keys_need_not_be_numbers(load: Callable[..., Any]) -> None:
+    words = Listed({"one": 1, "two": 2, "three": 3})
+    for workers in (0, 1):
+        loader = load(words, batch_size=2, sampler=["three", "one"], num_workers=workers)
+        assert [batch.tolist() for batch in loader] == [[3, 1]]
+    pairs = Listed({("a", 1): 1, ("b", 2): 2})
+    loader = load(pairs, batch_sampler=[[("b", 2), ("a", 1)]])
+    assert [batch.tolist() for batch in loader] == [[2, 1]]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sampler_without_end_is_drawn_as_it_is_needed(
+    load: Callable[..., Any], differs: Callable[[str], bool], workers: int
+) -> None:
+    for options in (
+        {"sampler": Endless(2000), "batch_size": 4},
+        {"batch_sampler": BatchSampler(Endless(2000), 4, drop_last=False)},
+    ):
+        loader = load(Numbers(10), num_workers=workers, **options)
+        if differs("samplers_drawn_at_once"):
+            with pytest.raises(AssertionError, match="2000 indices were drawn"):
+                iter(loader)
+            continue
+        iterator = iter(loader)
+        assert [next(iterator).tolist() for _ in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1]]
+        del iterator
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_sampler_decides_the_batches(load: Callable[..., Any], workers: int) -> None:
+    batches = [[5, 4], [0], [1, 2, 3]]
+    assert [
+        batch.tolist() for batch in load(Numbers(6), batch_sampler=batches, num_workers=workers)
+    ] == batches
+    sampler = BatchSampler(SequentialSampler(range(7)), 3, drop_last=True)
+    loader = load(Numbers(7), batch_sampler=sampler, num_workers=workers)
+    assert [batch.tolist() for batch in loader] == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_batches_of_tuples_and_of_tensors(load: Callable[..., Any]) -> None:
+    loader = load(Numbers(6), batch_sampler=[(5, 4), torch.tensor([0])])
+    assert [batch.tolist() for batch in loader] == [[5, 4], [0]]
+
+
+def test_samplers_are_asked_anew_in_each_epoch(load: Callable[..., Any]) -> None:
+    class Rotating:
+        epochs = 0
+
+        def __iter__(self) -> Iterator[int]:
+            self.epochs += 1
+            return iter([self.epochs, 0])
+
+    loader = load(Numbers(9), batch_size=2, sampler=Rotating())
+    assert [flat(loader) for _ in range(3)] == [[1, 0], [2, 0], [3, 0]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_can_be_loaded_in_bulk(load: Callable[..., Any], workers: int) -> None:
+    sampler = BatchSampler(SequentialSampler(range(5)), 2, drop_last=False)
+    loader = load(BulkIndexed(5), batch_size=None, sampler=sampler, num_workers=workers)
+    assert [batch.tolist() for batch in loader] == [[0, 10], [20, 30], [40]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_pytorchs_samplers(load: Callable[..., Any], workers: int) -> None:
+    makers: list[Callable[[], Any]] = [
+        lambda: SequentialSampler(range(20)),
+        lambda: RandomSampler(range(20), generator=generator(1)),
+        lambda: RandomSampler(range(20), replacement=True, num_samples=33, generator=generator(1)),
+        lambda: SubsetRandomSampler([2, 3, 5, 7, 11], generator=generator(1)),
+        lambda: WeightedRandomSampler([0.0, 1.0, 3.0], 40, generator=generator(1)),
+    ]
+    for make in makers:
+        loader = load(Numbers(20), batch_size=8, sampler=make(), num_workers=workers)
+        expected = list(make())
+        assert flat(loader) == expected
+        assert len(loader) == -(-len(expected) // 8)
+
+
+def test_weights_are_respected(load: Callable[..., Any]) -> None:
+    sampler = WeightedRandomSampler([0.0, 1.0, 9.0], 500, generator=generator(1))
+    counts = Counter(flat(load(Numbers(3), batch_size=50, sampler=sampler)))
+    assert counts[0] == 0
+    assert 5 < counts[2] / counts[1] < 15
+
+
+def test_ranks_share_an_epoch_and_set_epoch_reshuffles_it(load: Callable[..., Any]) -> None:
+    def epochs(rank: int) -> list[list[int]]:
+        sampler: DistributedSampler[int] = DistributedSampler(
+            Numbers(20), num_replicas=2, rank=rank, shuffle=True, seed=5
+        )
+        loader = load(Numbers(20), batch_size=4, sampler=sampler)
+        seen = []
+        for epoch in (0, 1, 1):
+            sampler.set_epoch(epoch)
+            seen.append(flat(loader))
+        return seen
+
+    first, second = epochs(0), epochs(1)
+    for ours, theirs in zip(first, second, strict=True):
+        assert sorted(ours + theirs) == list(range(20))
+    assert first[0] != first[1]
+    assert first[1] == first[2]
+
+
+def test_ranks_may_be_padded_or_cut_to_equal_lengths(load: Callable[..., Any]) -> None:
+    for drop_last, length in ((False, 11), (True, 10)):
+        for rank in (0, 1):
+            sampler: DistributedSampler[int] = DistributedSampler(
+                Numbers(21), num_replicas=2, rank=rank, shuffle=False, drop_last=drop_last
+            )
+            loader = load(Numbers(21), batch_size=4, sampler=sampler)
+            assert flat(loader) == list(sampler)
+            assert len(flat(loader)) == length
+            assert len(loader) == 3

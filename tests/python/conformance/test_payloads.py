@@ -1,0 +1,165 @@
+"""Samples that are hard to carry from one process to another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from .datasets import Computed, Listed, Numbers, flat
+from .expect import raises
+
+
+class Marked(torch.Tensor):
+    """A tensor with a class of its own."""
+
+
+def big(index: int) -> torch.Tensor:
+    return torch.full((50, 1 << 20), index, dtype=torch.uint8)
+
+
+@pytest.fixture(params=[0, 1], ids=["main", "worker"])
+def workers(request: pytest.FixtureRequest) -> int:
+    count: int = request.param
+    return count
+
+
+def test_samples_of_fifty_megabytes(load: Callable[..., Any], workers: int) -> None:
+    seen = []
+    for batch in load(
+        Computed(4, big), batch_size=1, num_workers=workers, prefetch_factor=2 if workers else None
+    ):
+        assert batch.shape == (1, 50, 1 << 20)
+        assert int(batch[0, 0, 0]) == int(batch[0, -1, -1])
+        seen.append(int(batch[0, 25, 1000]))
+    assert seen == [0, 1, 2, 3]
+
+
+def test_samples_that_grow(load: Callable[..., Any], workers: int) -> None:
+    sizes = [1, 10, 1000, 100_000, 10_000_000, 1, 5_000_000]
+    loader = load(
+        Computed(7, lambda index: np.full(sizes[index], index, dtype=np.uint8)), num_workers=workers
+    )
+    for at, batch in enumerate(loader):
+        assert batch.shape == (1, sizes[at])
+        assert int(batch.sum() % 256) == at * sizes[at] % 256
+
+
+def test_views_and_strides(load: Callable[..., Any], workers: int) -> None:
+    base = torch.arange(24).reshape(4, 6)
+    samples = [base.t(), base[:, ::2].expand(4, 3), base[1:3], base.flip(0)]
+    for sample in samples:
+        for batch in load(Listed([sample] * 4), batch_size=2, num_workers=workers):
+            assert torch.equal(batch, torch.stack([sample, sample]))
+    arrays = [
+        np.arange(24).reshape(4, 6).T,
+        np.arange(24)[::3],
+        np.asfortranarray(np.eye(3)),
+        np.arange(6)[2:4],
+    ]
+    for array in arrays:
+        for batch in load(Listed([array] * 4), batch_size=2, num_workers=workers):
+            assert np.array_equal(batch.numpy(), np.stack([array, array]))
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_arrays_that_cannot_be_written_to(load: Callable[..., Any], workers: int) -> None:
+    array = np.arange(4)
+    array.setflags(write=False)
+    batches = list(load(Listed([array] * 4), batch_size=2, num_workers=workers))
+    assert [batch.tolist() for batch in batches] == [[[0, 1, 2, 3]] * 2] * 2
+
+
+def test_conjugate_and_negative_views(
+    load: Callable[..., Any], workers: int, differs: Callable[[str], bool]
+) -> None:
+    sample = torch.tensor([1 + 2j, 3 - 4j])
+    for view in (sample.conj(), sample.conj().imag):
+        loader = load(Listed([view, view]), batch_size=2, num_workers=workers)
+        if workers and not differs("conjugate_views"):
+            with raises(RuntimeError, match="DispatchKey"):
+                list(loader)
+            continue
+        (batch,) = loader
+        assert batch.tolist() == [view.tolist()] * 2
+
+
+def test_subclasses_of_tensors(load: Callable[..., Any], workers: int) -> None:
+    samples = [torch.ones(2).as_subclass(Marked) for _ in range(4)]
+    for batch in load(Listed(samples), batch_size=2, num_workers=workers):
+        assert isinstance(batch, torch.Tensor)
+        assert batch.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    (single, *_) = load(Listed(samples), batch_size=None, num_workers=workers)
+    assert single.tolist() == [1.0, 1.0]
+
+
+def test_parameters_and_gradients(load: Callable[..., Any], workers: int) -> None:
+    leaf = torch.ones(2, requires_grad=True)
+    (batch,) = load(Listed([leaf.detach(), leaf.detach()]), batch_size=2, num_workers=workers)
+    assert not batch.requires_grad
+
+
+def test_tensors_of_one_storage_stay_equal_when_apart(load: Callable[..., Any], workers: int) -> None:
+    whole = torch.arange(10)
+    batches = list(load(Listed([(whole[:5], whole[5:])] * 4), batch_size=2, num_workers=workers))
+    assert all(batch[0][1].tolist() == [0, 1, 2, 3, 4] for batch in batches)
+    assert all(batch[1][0].tolist() == [5, 6, 7, 8, 9] for batch in batches)
+
+
+def test_batches_stay_what_they_were(load: Callable[..., Any], workers: int) -> None:
+    """A delivered batch belongs to the trainer: later ones must not be written over it."""
+    loader = load(Computed(40, lambda index: torch.full((1000,), index)), batch_size=2, num_workers=workers)
+    batches = list(loader)
+    assert [batch[:, 999].tolist() for batch in batches] == [[at, at + 1] for at in range(0, 40, 2)]
+
+
+def test_batches_can_be_written_to(load: Callable[..., Any], workers: int) -> None:
+    for batch in load(Computed(8, lambda index: torch.full((3,), index)), batch_size=2, num_workers=workers):
+        batch += 1
+        batch[0] = -1
+        assert batch[0].tolist() == [-1, -1, -1]
+    sample = torch.zeros(3)
+    for single in load(Listed([sample, sample]), batch_size=None, num_workers=1):
+        single += 1
+    assert sample.tolist() == [0, 0, 0]
+
+
+def test_long_texts_and_bytes(load: Callable[..., Any], workers: int) -> None:
+    samples = ["é" * 1_000_000, "", "\N{SNOWMAN}\x00"]
+    (batch,) = load(Listed(samples), batch_size=3, num_workers=workers)
+    assert list(batch) == samples
+
+
+def test_large_integers_as_they_are(load: Callable[..., Any], workers: int) -> None:
+    loader = load(Listed([2**70, -(2**70)]), batch_size=2, collate_fn=list, num_workers=workers)
+    assert list(loader) == [[2**70, -(2**70)]]
+
+
+def test_a_sample_that_cannot_be_pickled(
+    load: Callable[..., Any], differs: Callable[[str], bool], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`timeout` only ends the wait of a loader that would wait for ever."""
+    loader = load(
+        Computed(4, lambda index: lambda: index), batch_size=2, collate_fn=list, num_workers=1, timeout=3
+    )
+    started = time.monotonic()
+    if differs("unpicklable_samples"):
+        with raises(Exception, match=r"(?i)pickle") as caught:
+            list(loader)
+        assert "timed out" not in str(caught.value)
+        assert time.monotonic() - started < 2.5
+    else:
+        with raises(RuntimeError, match="DataLoader timed out after 3 seconds"):
+            list(loader)
+    capfd.readouterr()  # the worker's feeder thread prints a traceback
+
+
+def test_two_thousand_small_samples_take_no_absurd_time(load: Callable[..., Any]) -> None:
+    for workers in (0, 2):
+        started = time.monotonic()
+        assert len(flat(load(Numbers(2000), batch_size=16, num_workers=workers))) == 2000
+        assert time.monotonic() - started < 6

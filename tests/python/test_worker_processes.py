@@ -1,0 +1,193 @@
+"""Worker processes of datasets written in Python: whatever happens to the trainer or to them, nothing stays behind.
+
+The scripts use NumPy output, since importing PyTorch takes longer than all the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+PRELUDE = """
+import multiprocessing, os, signal, sys, time
+import numpy as np
+import sutler
+
+class Squares:
+    def __init__(self, count, seconds=0.0):
+        self.count, self.seconds = count, seconds
+    def __len__(self):
+        return self.count
+    def __getitem__(self, index):
+        time.sleep(self.seconds)
+        return np.full(3, index), index * index
+
+def make(dataset, **arguments):
+    arguments = {"batch_size": 4, "num_workers": 2, "output": "numpy", "multiprocessing_context": "fork"} | arguments
+    return sutler.Loader(dataset, **arguments)
+
+def workers():
+    return [process.pid for process in multiprocessing.active_children()]
+"""
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def wait_until_gone(pids: list[int], seconds: float) -> list[int]:
+    deadline = time.monotonic() + seconds
+    while (left := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5], ids=["quick samples", "slow samples"])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_killed_trainer_takes_its_workers_along(tmp_path: Path, seconds: float, persistent: bool) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(
+        PRELUDE
+        + f"iterator = iter(make(Squares(1000, {seconds}), persistent_workers={persistent}, batch_size=1))\n"
+        + "next(iterator)\nprint(*workers(), flush=True)\ntime.sleep(60)\n"
+    )
+    shared_before = set(os.listdir("/dev/shm"))
+    trainer = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert trainer.stdout is not None
+    pids = [int(pid) for pid in trainer.stdout.readline().split()]
+    assert len(pids) == 2
+    trainer.send_signal(signal.SIGKILL)
+    trainer.wait(10)
+    trainer.stdout.close()
+    assert wait_until_gone(pids, 6.0) == []
+    assert set(os.listdir("/dev/shm")) <= shared_before
+
+
+@pytest.mark.parametrize("ending", ["pass", "sys.exit(0)", "del loader, iterator", "loader.close()"])
+def test_a_trainer_that_ends_in_the_middle_leaves_no_worker(run_script: Run, ending: str) -> None:
+    done = run_script(
+        PRELUDE
+        + "loader = make(Squares(1000), persistent_workers=True)\niterator = iter(loader)\nnext(iterator)\n"
+        + f"print(*workers(), flush=True)\n{ending}\n"
+    )
+    assert done.stderr == ""
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2
+    assert wait_until_gone(pids, 1.0) == []
+
+
+def test_a_dropped_loader_ends_workers_that_were_to_stay(run_script: Run) -> None:
+    run_script(
+        PRELUDE
+        + """
+loader = make(Squares(20), persistent_workers=True)
+assert len(list(loader)) == 5 and len(workers()) == 2
+del loader
+assert workers() == []
+"""
+    )
+
+
+def test_a_sample_that_kills_its_worker_is_left_out_on_request(run_script: Run) -> None:
+    run_script(
+        PRELUDE
+        + """
+class Deadly(Squares):
+    def __getitem__(self, index):
+        if index == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+loader = make(Deadly(20), errors="skip", return_ids=True)
+ids = [int(each) for *_, batch in loader for each in batch]
+assert sorted(ids) == [each for each in range(20) if each != 7], ids
+(failure,) = loader.failures()
+assert (failure.id, failure.kind) == (7, "worker-lost"), failure
+assert "signal 9 (SIGKILL)" in failure.reason, failure
+"""
+    )
+
+
+def test_keys_and_numbers_are_named_as_they_were_drawn(run_script: Run) -> None:
+    run_script(
+        PRELUDE
+        + """
+words = {"one": 1, "two": 2, -3: 3}
+for count in (0, 2):
+    context = "fork" if count else None
+    options = {"num_workers": count, "multiprocessing_context": context, "return_ids": True, "batch_size": 2}
+    loader = make(words, sampler=["two", -3, "one"], **options)
+    assert [ids for _, ids in loader] == [["two", -3], ["one"]]
+    state = loader.state_dict()
+    assert state["epoch"] == 1
+loader = make(words, sampler=["two", "four", "one"], errors="skip", batch_size=1)
+assert [batch.tolist() for batch in loader] == [[2], [1]]
+(failure,) = loader.failures()
+assert failure.path == "key 'four'" and "KeyError" in failure.reason, failure
+"""
+    )
+
+
+def test_random_numbers_of_a_sample_depend_on_neither_workers_nor_neighbours(run_script: Run) -> None:
+    run_script(
+        PRELUDE
+        + """
+class Drawing(Squares):
+    def __getitem__(self, key):
+        return np.random.random()
+
+def values(count, sampler, size):
+    context = "fork" if count else None
+    loader = make(Drawing(9), num_workers=count, multiprocessing_context=context, batch_size=size, sampler=sampler)
+    return {key: float(value) for key, value in zip(sampler, np.concatenate(list(loader)), strict=True)}
+
+keys = [3, "word", -1, (2, "pair"), 5]
+expected = values(0, keys, 2)
+assert len(set(expected.values())) == 5
+assert values(1, keys, 3) == values(2, keys[::-1], 4) == expected
+"""
+    )
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_errors_says_what_a_sample_that_raises_does(run_script: Run, workers: int) -> None:
+    run_script(
+        PRELUDE
+        + f"options = {{'num_workers': {workers}, 'multiprocessing_context': {'fork' if workers else None!r}}}"
+        + """
+class Bad(Squares):
+    def __getitem__(self, index):
+        if 4 <= index < 8 or index == 13:
+            raise ValueError(f"no sample {index}")
+        return super().__getitem__(index)
+
+loader = make(Bad(20), errors="skip", return_ids=True, **options)
+assert [batch[-1].tolist() for batch in loader] == [[0, 1, 2, 3], [8, 9, 10, 11], [12, 14, 15], [16, 17, 18, 19]]
+failures = loader.failures()
+assert [failure.id for failure in failures] == [4, 5, 6, 7, 13]
+assert {failure.kind for failure in failures} == {"exception"}
+assert failures[0].path == "index 4" and failures[0].reason == "ValueError: no sample 4", failures[0]
+for budget in (sutler.Errors(max=5), sutler.Errors(rate=0.25), sutler.Errors()):
+    assert len(list(make(Bad(20), errors=budget, **options))) == 4
+for budget in (sutler.Errors(max=4), sutler.Errors(rate=0.24), sutler.Errors(max=9, rate=0.1)):
+    try:
+        list(make(Bad(20), errors=budget, **options))
+    except sutler.ErrorBudgetExceeded as error:
+        assert error.failed > error.allowed
+    else:
+        raise AssertionError(budget)
+"""
+    )
