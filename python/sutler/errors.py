@@ -41,7 +41,7 @@ class SampleError(SutlerError, RuntimeError):
         sample: the id of the sample, its position in the dataset.
         path: where the sample is stored.
         reason: what went wrong, as a sentence.
-        kind: the same in one word, to count by: `"truncated"`, `"corrupt"`, `"unreadable"`, ...
+        kind: the same in one word, to count by: `"truncated"`, `"corrupt"`, `"missing"`, ...
 
     Example:
         >>> error = SampleError(8123, "train/cat/9.jpg", "the file ends at byte 312 of 9,871", "truncated")
@@ -69,7 +69,7 @@ class SampleError(SutlerError, RuntimeError):
 
 
 class DecodeError(SampleError, OSError):
-    """The bytes of a sample are not the image they claim to be.
+    """The bytes of a sample are not an image that Sutler decodes, or exceed `pixels_max` or `bytes_max`.
 
     It is an `OSError` as well, because that is what Pillow raises for a broken file: code that guards a
     Pillow loader with `except OSError` guards this one too.

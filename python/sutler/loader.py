@@ -450,7 +450,7 @@ class Loader:
         return json.loads(self._job.metrics()), [Failure(*fields) for fields in self._job.failures()]
 
     def stats(self) -> dict[str, Any]:
-        """What happened so far, in numbers; see the reference for each key.
+        """What happened so far, in numbers. The page "Figures" of the reference explains each key.
 
         ``stalls`` splits the time inside epochs into waiting for bytes (fetch), for decoding and transforms (prep), for
         finished batches to arrive (transport), and the trainer's own work.
