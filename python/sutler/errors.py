@@ -161,7 +161,7 @@ class RankOutOfStep(SutlerError, RuntimeError):  # noqa: N818 - it says what hap
 
 def sample_error(sample: int, path: str, reason: str, kind: str) -> SampleError:
     """The exception for a failed sample; called by the native module."""
-    if kind == "worker-lost":
+    if kind == "worker_lost":
         return WorkerError(sample, path, reason, kind)
     if kind in _READ_KINDS:
         return ReadError(sample, path, reason, kind)

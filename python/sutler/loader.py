@@ -234,9 +234,16 @@ class Loader:
         return self._batched() and self._collation() is default_collate(self.output, batched=True)
 
     def _batches_ahead(self, batch_size: int) -> int:
-        """How many batches to prepare ahead: `prefetch_factor`, or more where batches are smaller than the team."""
-        wanted = -(-self.prefetch_factor * max(1, self.num_workers) // batch_size)
-        return max(1, self.prefetch_factor, wanted)
+        """How many batches to prepare ahead.
+
+        Native threads share a batch, so `prefetch_factor` batches will do, or more where batches are smaller than the
+        team. Datasets written in Python may take very different times for their samples: as many as PyTorch's, so
+        that a slow one at the front leaves enough to do for the others.
+        """
+        team = max(1, self.num_workers)
+        if not isinstance(self.dataset, NativeDataset):
+            return self.prefetch_factor * team
+        return max(1, self.prefetch_factor, -(-self.prefetch_factor * team // batch_size))
 
     def _check_open(self) -> None:
         if self._closed:

@@ -243,7 +243,7 @@ impl Preparer for ProcessPreparer {
                     let reason = "its worker process was ended".to_owned();
                     answers.extend(order.samples[start..].iter().map(|&sample| {
                         let name = self.shared.keys.name(sample);
-                        let failure = Failure::new(sample, name, "worker-lost", reason.clone());
+                        let failure = Failure::new(sample, name, "worker_lost", reason.clone());
                         Elsewhere {
                             record: SampleRecord::start(),
                             result: Err(Failure { fatal: true, ..failure }),
@@ -347,7 +347,7 @@ impl ProcessPreparer {
             "DataLoader worker {worker} {story} while it prepared this sample{detail}. Look for an out-of-memory kill or a \
              crash in native code; num_workers=0 prepares it in this process"
         );
-        Failure::new(sample, self.shared.keys.name(sample), "worker-lost", reason)
+        Failure::new(sample, self.shared.keys.name(sample), "worker_lost", reason)
     }
 
     /// Replaces a worker that died; false when that is not possible.
