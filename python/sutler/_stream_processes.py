@@ -147,7 +147,7 @@ class StreamWorkers:
             samples,
             f"stream of worker {worker}",
             f"DataLoader worker {self._pool.post_mortem(worker)} before it delivered this sample",
-            "worker-lost",
+            "worker_lost",
         )
 
     def end(self) -> None:

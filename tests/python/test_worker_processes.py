@@ -115,7 +115,7 @@ loader = make(Deadly(20), errors="skip", return_ids=True)
 ids = [int(each) for *_, batch in loader for each in batch]
 assert sorted(ids) == [each for each in range(20) if each != 7], ids
 (failure,) = loader.failures()
-assert (failure.id, failure.kind) == (7, "worker-lost"), failure
+assert (failure.id, failure.kind) == (7, "worker_lost"), failure
 assert "signal 9 (SIGKILL)" in failure.reason, failure
 """
     )

@@ -226,7 +226,14 @@ impl Job {
             retry: policy != ErrorPolicy::Raise,
             slots: batches_ahead + batches_held,
         });
-        let options = JobOptions { batch_size, batches_ahead, batches_held, errors: policy, go_on: true, in_step: false };
+        let options = JobOptions {
+            batch_size,
+            batches_ahead,
+            batches_held,
+            errors: policy,
+            go_on: true,
+            in_step: false,
+        };
         let inner = sutler_engine::Job::new(Arc::new(processes.clone()), options)
             .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
         let output = OutputSpec { dtype: DType::U8, size: None };
@@ -285,7 +292,8 @@ impl Job {
         let layout = if channels_last { Layout::Nhwc } else { Layout::Nchw };
         let policy = parse_policy(errors, errors_max, errors_rate)?;
         let preparation = dataset.preparation(pipeline, layout, seed);
-        let options = JobOptions { batch_size, batches_ahead, batches_held, errors: policy, go_on: false, in_step };
+        let options =
+            JobOptions { batch_size, batches_ahead, batches_held, errors: policy, go_on: false, in_step };
         let inner = sutler_engine::Job::new(Arc::new(preparation), options)
             .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
         Ok(Self {

@@ -124,7 +124,14 @@ impl Preparer for FakePreparer {
 }
 
 pub fn options(batch_size: usize, batches_ahead: usize) -> JobOptions {
-    JobOptions { batch_size, batches_ahead, batches_held: 1, errors: ErrorPolicy::Raise, go_on: false, in_step: false }
+    JobOptions {
+        batch_size,
+        batches_ahead,
+        batches_held: 1,
+        errors: ErrorPolicy::Raise,
+        go_on: false,
+        in_step: false,
+    }
 }
 
 pub fn job(fake: &Arc<Fake>, options: JobOptions) -> Arc<Job> {
