@@ -83,7 +83,8 @@ pub struct EpochPlan {
     share: u64,
     cuts: Cuts,
     drop_last: bool,
-    /// The positions that are left, where not all of them are.
+    /// What is done already, and the positions that are left, where not all of them are.
+    done: Option<Ledger>,
     left: Option<Vec<u32>>,
     /// Whether a sampler may draw more.
     open: bool,
@@ -122,6 +123,7 @@ impl EpochPlan {
             share,
             cuts: Cuts::Every(spec.batch_size),
             drop_last: spec.drop_last,
+            done: None,
             left: None,
             open: false,
         })
@@ -152,6 +154,7 @@ impl EpochPlan {
             share: 0,
             cuts,
             drop_last,
+            done: None,
             left: None,
             open: true,
         }
@@ -182,6 +185,7 @@ impl EpochPlan {
             drawn.extend(check_indices(batch, samples)?);
             ranges.push(start..start + batch.len() as u64);
         }
+        ranges.retain(|range| !self.is_done(range.start as u32));
         if let Cuts::At(all) = &mut self.cuts {
             all.extend(ranges);
         }
@@ -192,8 +196,9 @@ impl EpochPlan {
     fn add(&mut self, drawn: Vec<SampleId>) {
         let before = self.share;
         self.share += drawn.len() as u64;
-        if let Some(left) = &mut self.left {
-            left.extend(before as u32..self.share as u32);
+        let added = before as u32..self.share as u32;
+        if let (Some(left), Some(done)) = (&mut self.left, &self.done) {
+            left.extend(added.filter(|&position| !done.is_done(position)));
         }
         if let Sequence::Drawn { samples, .. } = &mut self.sequence {
             samples.extend(drawn);
@@ -218,9 +223,9 @@ impl EpochPlan {
         self.open
     }
 
-    /// The same plan without the positions that are done.
+    /// The same plan without the positions that are done, of those it has and of those that are yet to be drawn.
     #[must_use]
-    pub fn without(mut self, done: &Ledger) -> Self {
+    pub fn without(mut self, done: Ledger) -> Self {
         match &mut self.cuts {
             Cuts::Every(_) => {
                 let left = (0..self.share as u32).filter(|&position| !done.is_done(position));
@@ -228,7 +233,12 @@ impl EpochPlan {
             }
             Cuts::At(ranges) => ranges.retain(|range| !done.is_done(range.start as u32)),
         }
+        self.done = Some(done);
         self
+    }
+
+    fn is_done(&self, position: u32) -> bool {
+        self.done.as_ref().is_some_and(|done| done.is_done(position))
     }
 
     /// How many batches are left, as far as is known while the plan is open.
@@ -469,7 +479,7 @@ mod tests {
             for resumed in [false, true] {
                 let plan = || {
                     let plan = EpochPlan::to_be_drawn(batch_size, drop_last, start).unwrap();
-                    if resumed { plan.without(&ledger) } else { plan }
+                    if resumed { plan.without(ledger.clone()) } else { plan }
                 };
                 let mut whole = plan();
                 whole.extend(&indices, 50).unwrap();
@@ -484,6 +494,12 @@ mod tests {
                 growing.end();
                 prop_assert_eq!(&all(&whole)[..promised.len()], &promised[..]);
                 prop_assert_eq!(all(&whole), all(&growing));
+                let expected = indices.iter().enumerate().filter(|&(position, _)| !resumed || !ledger.is_done(position as u32));
+                let mut expected: Vec<u32> = expected.map(|(_, &index)| index as u32).collect();
+                if drop_last {
+                    expected.truncate(expected.len() - expected.len() % batch_size as usize);
+                }
+                prop_assert_eq!(all(&whole).concat(), expected);
             }
         }
 
@@ -500,7 +516,7 @@ mod tests {
                 }
                 let expected: Vec<u32> =
                     (0..whole.steps()).filter(|&step| !done[step as usize]).map(|step| whole.sample(step).0).collect();
-                let rest = whole.without(&ledger);
+                let rest = whole.without(ledger);
                 prop_assert_eq!(rest.steps() as usize, expected.len());
                 prop_assert_eq!(all(&rest).concat(), expected);
             }

@@ -76,7 +76,7 @@ proptest! {
         drop(run);
         let done = Ledger::load(&done.save()).unwrap();
         let second = job(&fake, ready(next_batch_size, 2, 2));
-        let mut run = engine.start(&second, whole(samples, next_batch_size, 2).without(&done), 2);
+        let mut run = engine.start(&second, whole(samples, next_batch_size, 2).without(done.clone()), 2);
         while let Some(batch) = next(&mut run).unwrap() {
             prop_assert!(batch.positions().iter().all(|&position| !done.is_done(position)));
             ids.extend(check_batch(&batch, &fake, 2).ids);
@@ -100,7 +100,7 @@ proptest! {
         loop {
             if served.len() == stop && !resumed {
                 resumed = true;
-                run = engine.start(&job, drawn_batches(&batches, 50).without(&done), 0);
+                run = engine.start(&job, drawn_batches(&batches, 50).without(done.clone()), 0);
             }
             let Some(batch) = next(&mut run).unwrap() else { break };
             note(&mut done, batch.positions());
