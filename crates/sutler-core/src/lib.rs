@@ -6,6 +6,7 @@
 
 mod fingerprint;
 mod form;
+mod keep;
 mod ledger;
 mod order;
 mod permutation;
@@ -15,6 +16,7 @@ mod shard;
 
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;
+pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, ShelfStats};
 pub use ledger::{Ledger, LedgerError, SavedLedger};
 pub use order::{BatchPlan, EpochPlan, JobCursor, JobSpec, OrderError};
 pub use permutation::Permutation;
