@@ -4,6 +4,7 @@
 //! what it was told; the engine tells it what really happened, the tests tell it what might.
 #![forbid(unsafe_code)]
 
+mod bits;
 mod fingerprint;
 mod form;
 mod keep;
@@ -13,6 +14,7 @@ mod permutation;
 mod rng;
 mod sample;
 mod shard;
+mod shared;
 
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;
@@ -23,3 +25,6 @@ pub use permutation::Permutation;
 pub use rng::{SampleRng, Stream};
 pub use sample::{DatasetTooLarge, SampleId};
 pub use shard::{Shard, ShardError};
+pub use shared::{
+    Choice, EntryId, Home, JobKey, Part, Seat, SharedError, SharedOrder, SharedSettings, SharedStats, Verdict,
+};
