@@ -135,20 +135,21 @@ impl Classes {
         self.append(sample, to);
     }
 
-    /// A uniformly drawn sample of the best classes in `region` that satisfy `eligible`. `wanted` counts the jobs that could use
-    /// a class; which count is best, `prefer` says.
+    /// A uniformly drawn sample of the best classes in `region` that satisfy `eligible`. What is best, `prefer` says; of the jobs
+    /// that could use a class it counts those that are awake.
     pub(super) fn draw(
         &self,
         region: Region,
         prefer: Prefer,
+        awake: Seats,
         rng: &mut SampleRng,
         eligible: impl Fn(&Key) -> bool,
-        wanted: impl Fn(&Key) -> u32,
     ) -> Option<SampleId> {
+        let wanted = |key: &Key| i64::from((key.welcome() & awake).count_ones());
         let score = |key: &Key| match prefer {
             _ if key.region != region || !eligible(key) => None,
-            Prefer::MostWanted => Some(i64::from(wanted(key))),
-            Prefer::LeastWanted => Some(-i64::from(wanted(key))),
+            Prefer::MostWanted => Some(wanted(key)),
+            Prefer::LeastWanted => Some(-wanted(key)),
             Prefer::Any => Some(0),
         };
         let mut best = None;

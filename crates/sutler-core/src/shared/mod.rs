@@ -27,9 +27,11 @@
 //! - **Fresh**: an augmented sample is the same tensor for everyone who gets it, so an entry remembers who has had it, also
 //!   across epochs, across the ranks of one job, and when a job leaves and comes back. Its random numbers belong to
 //!   the *preparation* (its generation), not to a job's epoch, or two jobs with equal seeds would make equal tensors.
-//! - **Phases persist.** Two jobs half an epoch apart at the least number of reads must go through the same half together, and
-//!   then through the other: while they run at equal speed, each half stays what it is from epoch to epoch, and is shuffled only
-//!   within itself. `mixing` takes that share of the new samples at random instead, so that the halves exchange samples.
+//! - **Phases persist.** Two jobs half an epoch apart can only share everything by going through the same half together, and then
+//!   through the other. While they run at equal speed, each half stays what it is from epoch to epoch and is shuffled only within
+//!   itself: where a sample stands in one epoch and in the next correlates by 3/4. Which half a sample is in is up to chance,
+//!   and jobs in step have one part, a shuffle like any other. `mixing` breaks the parts up: with that chance a job passes the
+//!   window by and takes any sample it lacks. At .1 the correlation falls to .18 within ten epochs for 3.6 % more reads; at .05 to .38 for 1.8 %.
 //!
 //! Exactly once is kept by each job's [`Ledger`](crate::Ledger), as everywhere. A sample is *lacked*, then *leased* with the choice, then *served*, *failed*
 //! or *released* (lacked again).

@@ -169,41 +169,31 @@ impl SharedOrder {
         }
         let bit = bit_of(seat);
         self.awake |= bit;
-        let awake = self.awake;
-        let pinned_first = place.pinned_due + share_pinned(place) >= 0.5;
-        let welcome = |key: &Key| (key.welcome() & awake).count_ones();
+        let regions = if place.pinned_due + share_pinned(place) >= 0.5 {
+            [Region::Pinned, Region::Storage]
+        } else {
+            [Region::Storage, Region::Pinned]
+        };
         let lacks = |key: &Key| key.lacking & bit != 0;
 
+        if self.settings.mixing > 0.0
+            && self.rng.chance(self.settings.mixing)
+            && let Some(sample) = self.draw(&regions, Prefer::Any, lacks)
+        {
+            return self.prepare(seat, sample);
+        }
         // Those that fewest others wait for go first: that empties the window soonest.
-        let ready = self.classes.draw(
-            Region::Ready,
-            Prefer::LeastWanted,
-            &mut self.rng,
-            |key| key.welcome() & bit != 0,
-            welcome,
-        );
-        if let Some(sample) = ready {
+        let may_take = |key: &Key| key.welcome() & bit != 0;
+        if let Some(sample) = self.draw(&[Region::Ready], Prefer::LeastWanted, may_take) {
             return self.take(seat, sample);
         }
-        let prefer = if self.settings.mixing > 0.0 && self.rng.chance(self.settings.mixing) {
-            Prefer::Any
-        } else if self.window.is_full() {
-            Prefer::LeastWanted
-        } else {
-            Prefer::MostWanted
-        };
-        let homes =
-            if pinned_first { [Region::Pinned, Region::Storage] } else { [Region::Storage, Region::Pinned] };
-        for region in homes {
-            if let Some(sample) = self.classes.draw(region, prefer, &mut self.rng, lacks, welcome) {
-                return self.prepare(seat, sample);
-            }
+        let prefer = if self.window.is_full() { Prefer::LeastWanted } else { Prefer::MostWanted };
+        if let Some(sample) = self.draw(&regions, prefer, lacks) {
+            return self.prepare(seat, sample);
         }
         let barred = |key: &Key| key.barred & bit != 0;
-        for region in [Region::Ready, Region::Pending] {
-            if let Some(sample) = self.classes.draw(region, Prefer::Any, &mut self.rng, barred, welcome) {
-                return self.prepare_again(seat, sample);
-            }
+        if let Some(sample) = self.draw(&[Region::Ready, Region::Pending], Prefer::Any, barred) {
+            return self.prepare_again(seat, sample);
         }
         Ok(Choice::Await)
     }
@@ -220,7 +210,7 @@ impl SharedOrder {
         }
         let bit = bit_of(seat);
         let lacks = |key: &Key| key.lacking & bit != 0;
-        match self.classes.draw(Region::Pending, Prefer::Any, &mut self.rng, lacks, |_| 0) {
+        match self.draw(&[Region::Pending], Prefer::Any, lacks) {
             Some(sample) => self.prepare_again(seat, sample),
             None => Ok(Choice::Await),
         }
@@ -359,6 +349,17 @@ impl SharedOrder {
     #[must_use]
     pub fn stats(&self) -> SharedStats {
         self.stats
+    }
+
+    /// A sample from the first region that has an eligible one.
+    fn draw(
+        &mut self,
+        regions: &[Region],
+        prefer: Prefer,
+        eligible: impl Fn(&Key) -> bool,
+    ) -> Option<SampleId> {
+        let draw = |&region| self.classes.draw(region, prefer, self.awake, &mut self.rng, &eligible);
+        regions.iter().find_map(draw)
     }
 
     fn take(&mut self, seat: Seat, sample: SampleId) -> Result<Choice, SharedError> {
@@ -500,9 +501,8 @@ impl SharedOrder {
     fn make_room(&mut self, bytes: u64, waiting: u32, dropped: &mut Vec<EntryId>) -> bool {
         while !self.window.fits(bytes) {
             let awake = self.awake;
-            let users = |key: &Key| (key.welcome() & awake).count_ones();
-            let fewer = |key: &Key| users(key) < waiting;
-            let victim = self.classes.draw(Region::Ready, Prefer::LeastWanted, &mut self.rng, fewer, users);
+            let fewer = |key: &Key| (key.welcome() & awake).count_ones() < waiting;
+            let victim = self.draw(&[Region::Ready], Prefer::LeastWanted, fewer);
             let Some(sample) = victim else { return false };
             let Some(id) = self.window.of(sample).filter(|&id| !self.window.is_held(id)) else {
                 // Being copied this moment: it will be gone soon, but not in time for this one.

@@ -18,8 +18,8 @@ pub struct SharedSettings {
     /// What stands in the window. Augmented samples are given to each job once and never again; decoded ones may be given to
     /// it in every epoch, since it augments them itself.
     pub window_form: Form,
-    /// The share of new samples that are drawn from all a job lacks rather than from those that most jobs lack: 0 reads least, more
-    /// mixes the parts of the dataset that jobs at a constant distance go through together.
+    /// The chance, from 0 to 1, that a job passes the window by and takes any sample it lacks: 0 reads least, more mixes the parts of
+    /// the dataset that jobs at a constant distance go through together.
     pub mixing: f64,
 }
 
