@@ -11,6 +11,7 @@ mod keep;
 mod ledger;
 mod order;
 mod permutation;
+pub mod plan;
 mod rng;
 mod sample;
 mod shard;
