@@ -19,8 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let backing = if shared { Backing::Shared } else { Backing::Private };
     let budget_bytes = mebibytes << 20;
     let samples = (budget_bytes / Memory::footprint(entry_bytes)) as u32;
-    let options =
-        MemoryOptions { budget_bytes, samples: samples as usize, forms: &[Form::Encoded], backing };
+    let options = MemoryOptions { budget_bytes, samples: samples as usize, forms: &[Form::Encoded], backing };
     let memory = Memory::new(&options)?;
     let content: Vec<u8> = (0..entry_bytes).map(|index| (index * 31 % 251) as u8).collect();
 

@@ -1,5 +1,6 @@
 //! Samples kept in memory: the bytes ([`Memory`]), and who may stay ([`Cache`]).
 
+mod admission;
 mod arena;
 mod limit;
 mod memory;
@@ -7,6 +8,7 @@ mod size;
 #[cfg(test)]
 mod tests;
 
+pub use admission::{Cache, CacheError, CacheFigures, CacheOptions, FormFigures, Reservation};
 pub use limit::{MemoryLimit, memory_limit};
 pub use memory::{Backing, Corrupt, Held, Memory, MemoryError, MemoryOptions, Pieces, Refused};
 pub use size::{SizeError, parse_size};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use proptest::prelude::*;
 use sutler_core::{Form, SampleId, SampleRng};
 
-use super::*;
+use super::super::*;
 
 const FORMS: &[Form] = &[Form::Encoded, Form::Decoded];
 
