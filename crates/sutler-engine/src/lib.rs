@@ -22,7 +22,7 @@ pub use engine::{Engine, usable_cores};
 pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
 pub use memory::{Arena, ArenaError, BatchMemory};
-pub use metrics::{Metrics, Snapshot, StageSummary, Stalls};
+pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
 pub use preparation::{Elsewhere, ForeignRow, Order, Preparation, Preparer, RowSpec, SampleRecord, Target};
 pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive};
 pub use run::{Canceller, Job, JobOptions, Next, Run};

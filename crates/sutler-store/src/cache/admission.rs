@@ -114,6 +114,12 @@ impl Cache {
         &self.memory
     }
 
+    /// Whether samples may be kept in this form.
+    #[must_use]
+    pub fn keeps(&self, form: Form) -> bool {
+        self.memory.forms().contains(&form)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

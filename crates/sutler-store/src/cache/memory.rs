@@ -149,6 +149,12 @@ impl Memory {
         self.arena.file()
     }
 
+    /// The forms in which samples may be kept.
+    #[must_use]
+    pub fn forms(&self) -> &'static [Form] {
+        self.forms
+    }
+
     /// What an entry of so many bytes takes of [`Memory::capacity_bytes`].
     #[must_use]
     pub fn footprint(bytes: usize) -> u64 {
