@@ -10,6 +10,7 @@ __all__ = [
     "FIRST_KEYED",
     "Array",
     "Batch",
+    "Cache",
     "Dataset",
     "Engine",
     "Job",
@@ -21,6 +22,7 @@ __all__ = [
     "draw",
     "epoch_order",
     "make_photos",
+    "parse_size",
     "plan_batches",
     "usable_cores",
     "user_seed",
@@ -128,6 +130,22 @@ class Engine:
     def close(self) -> None: ...
 
 @final
+class Cache:
+    """A cache for the samples of one dataset, as one pipeline makes them."""
+
+    def __new__(
+        cls,
+        dataset: Dataset,
+        *,
+        budget_bytes: int,
+        encoded_percent: int,
+        decoded_percent: int,
+        policy: str,
+        seed: int,
+    ) -> Cache: ...
+    def figures(self) -> str: ...
+
+@final
 class Job:
     """What is prepared, and into which memory."""
 
@@ -145,6 +163,7 @@ class Job:
         errors: str,
         errors_max: int | None = None,
         errors_rate: float | None = None,
+        cache: Cache | None = None,
     ) -> Job: ...
     @staticmethod
     def with_processes(
@@ -203,6 +222,7 @@ def epoch_order(
 def make_photos(
     root: str | os.PathLike[str], *, count: int, classes: int, seed: int, longer_side: int
 ) -> None: ...
+def parse_size(text: str) -> int: ...
 def plan_batches(
     samples: int,
     indices: Sequence[int] | None,

@@ -15,6 +15,7 @@ use sutler_engine::{
 use sutler_media::{DType, Layout, OutputSpec};
 
 use crate::array::Array;
+use crate::cache::Cache;
 use crate::dataset::Dataset;
 use crate::errors::run_error;
 use crate::pipeline::Pipeline;
@@ -275,7 +276,7 @@ impl Job {
 
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
-    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None))]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, cache=None))]
     fn new(
         dataset: &Dataset,
         pipeline: &Pipeline,
@@ -288,10 +289,12 @@ impl Job {
         errors: &str,
         errors_max: Option<u64>,
         errors_rate: Option<f64>,
+        cache: Option<&Cache>,
     ) -> PyResult<Self> {
         let layout = if channels_last { Layout::Nhwc } else { Layout::Nchw };
         let policy = parse_policy(errors, errors_max, errors_rate)?;
-        let preparation = dataset.preparation(pipeline, layout, seed);
+        let mut preparation = dataset.preparation(pipeline, layout, seed);
+        preparation.cache = cache.map(|cache| Arc::clone(&cache.inner));
         let options =
             JobOptions { batch_size, batches_ahead, batches_held, errors: policy, go_on: false, in_step };
         let inner = sutler_engine::Job::new(Arc::new(preparation), options)

@@ -197,24 +197,22 @@ impl Cache {
     /// What it holds.
     #[must_use]
     pub fn figures(&self) -> CacheFigures {
+        if !self.is_here() {
+            return CacheFigures { budget_bytes: self.budget_bytes, ..CacheFigures::default() };
+        }
         let of = |form| {
             let (entries, bytes) = self.memory.kept(form);
             FormFigures { entries, bytes }
         };
-        let (evicted, corrupt) = if self.is_here() {
-            let state = self.lock();
-            let stats = state.keeper.stats();
-            (stats.encoded.evicted + stats.decoded.evicted, state.corrupt)
-        } else {
-            (0, 0)
-        };
+        let state = self.lock();
+        let stats = state.keeper.stats();
         CacheFigures {
             budget_bytes: self.budget_bytes,
             used_bytes: self.memory.used_bytes(),
             encoded: of(Form::Encoded),
             decoded: of(Form::Decoded),
-            evicted,
-            corrupt,
+            evicted: stats.encoded.evicted + stats.decoded.evicted,
+            corrupt: state.corrupt,
         }
     }
 }
