@@ -160,7 +160,7 @@ impl DecodedForm {
             let fits = |scale: &Scale| {
                 from.width / scale.denominator() >= to.width && from.height / scale.denominator() >= to.height
             };
-            let found = SCALES.into_iter().filter(fits).last().unwrap_or(Scale::Full);
+            let found = SCALES.into_iter().rfind(fits).unwrap_or(Scale::Full);
             if found.denominator() > coarsest.denominator() {
                 coarsest = found;
             }

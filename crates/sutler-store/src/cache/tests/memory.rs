@@ -1,6 +1,7 @@
 //! What the memory owes: the bytes that were put in or none, all of the budget and no more, and no lock for readers.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proptest::prelude::*;
@@ -57,13 +58,13 @@ proptest! {
                     let (head, tail) = bytes.split_at(cut.min(bytes.len()));
                     let free = memory.capacity_bytes() - memory.used_bytes();
                     let answer = memory.put(SampleId(sample), form(decoded), &[head, &[], tail]);
-                    let expected = if model.contains_key(&(sample, form(decoded))) {
-                        Err(Refused::Present)
-                    } else if Memory::footprint(bytes.len()) > free {
-                        Err(Refused::Full)
-                    } else {
-                        model.insert((sample, form(decoded)), bytes);
-                        Ok(())
+                    let expected = match model.entry((sample, form(decoded))) {
+                        Entry::Occupied(_) => Err(Refused::Present),
+                        Entry::Vacant(_) if Memory::footprint(bytes.len()) > free => Err(Refused::Full),
+                        Entry::Vacant(vacant) => {
+                            vacant.insert(bytes);
+                            Ok(())
+                        }
                     };
                     prop_assert_eq!(answer, expected);
                 }
