@@ -16,6 +16,7 @@ mod place;
 mod pool;
 mod preparation;
 mod process;
+mod profile;
 mod run;
 
 pub use bare::bare_rate;
@@ -31,4 +32,5 @@ pub use preparation::{
     Target,
 };
 pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive};
+pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use run::{Canceller, Job, JobOptions, Next, Run, ServingOrder};
