@@ -61,6 +61,10 @@ docs: ## Write the documentation site to site/
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
 	@echo "The site is in site/; open site/index.html."
 
+.PHONY: differences
+differences: setup ## Write the table of differences from PyTorch's DataLoader into the documentation, from the tests' list
+	@.venv/bin/python scripts/write_differences.py
+
 .PHONY: audit
 audit: ## Check the licences, advisories and sources of dependencies, and that each is used
 	@scripts/audit.sh
