@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from inspect import signature
 from pathlib import Path
 
 import pytest
+from sutler import Loader
+from torch.utils.data import DataLoader
 
 from scripts.write_differences import BEGIN, END, PAGE, table, with_table
 
@@ -26,6 +29,12 @@ def test_differences_are_told_in_sentences() -> None:
 def test_the_page_about_differences_is_up_to_date() -> None:
     page = PAGE.read_text()
     assert page == with_table(page, DIFFERENCES), "run `make differences`"
+
+
+def test_the_page_about_differences_has_every_argument_of_our_own() -> None:
+    own = set(signature(Loader).parameters) - set(signature(DataLoader).parameters)
+    rows = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`(\w+)=`", row)} == own
 
 
 def test_a_table_takes_the_place_of_the_one_before_it() -> None:
