@@ -79,7 +79,7 @@ class Loader:
         device_normalize: With ``device``, send bytes and do a trailing ``ToDtype``/``Normalize`` there.
         progress: Show a bar with the rate and the share of time spent waiting.
 
-    Example:
+    Examples:
         >>> import sutler, sutler.testing, tempfile
         >>> from sutler import transforms as T
         >>> folder = tempfile.mkdtemp()
