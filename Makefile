@@ -55,11 +55,16 @@ bench: develop ## Measure Sutler against its peers, interleaved (BENCH="--help" 
 wheel: setup ## Write dist/*.whl and try it in an empty environment
 	@scripts/wheel.sh
 
+# Not --quiet: it hides warnings from --strict, too.
 .PHONY: docs
 docs: ## Write the documentation site to site/
 	@scripts/python-environment.sh .venv-docs docs
-	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 	@echo "The site is in site/; open site/index.html."
+
+.PHONY: differences
+differences: setup ## Write the table of differences from PyTorch's DataLoader into the documentation, from the tests' list
+	@.venv/bin/python scripts/write_differences.py
 
 .PHONY: audit
 audit: ## Check the licences, advisories and sources of dependencies, and that each is used

@@ -79,7 +79,7 @@ class Loader:
         device_normalize: With ``device``, send bytes and do a trailing ``ToDtype``/``Normalize`` there.
         progress: Show a bar with the rate and the share of time spent waiting.
 
-    Example:
+    Examples:
         >>> import sutler, sutler.testing, tempfile
         >>> from sutler import transforms as T
         >>> folder = tempfile.mkdtemp()
@@ -467,16 +467,19 @@ class Loader:
 
         Of an iterable dataset that has a ``state_dict`` itself it holds that too, whatever it is, once per worker.
 
-        Valid between any two batches, and on any rank: all ranks consume in step, so one rank's state can be loaded by
-        all of them, and by any other number of them.
+        Valid between any two batches. In strict order all ranks consume in step, so one rank's state can be loaded by
+        all of them, and by any other number of them. With ``order="ready"`` each rank has served samples of its own, so
+        each saves a state and loads that one. The reference page of this class explains every key.
         """
         return make_state(self, self._standing())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state: the next ``iter(loader)`` delivers the exact rest of that epoch.
 
-        ``batch_size``, ``num_workers`` and ``world_size`` may differ from those it was saved with; for an iterable
-        dataset ``num_workers`` must be the same, as each worker goes through the dataset on its own.
+        ``batch_size``, ``num_workers`` and ``world_size`` may differ from those it was saved with, but ``world_size``
+        not in the middle of an epoch with ``order="ready"``. For an iterable dataset ``num_workers`` must be the same,
+        as each worker goes through the dataset on its own. A sampler of yours must draw what it drew before, which is
+        checked when the epoch begins.
 
         Raises:
             ValueError: The state belongs to another dataset or another order; the message shows both sides.
