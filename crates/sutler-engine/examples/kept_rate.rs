@@ -52,7 +52,7 @@ fn run(preparation: &ImagePreparation, epoch: u32) -> Result<Times, Box<dyn Erro
         let mut record = SampleRecord::start();
         // As a loader would: not into the same few cache lines again and again.
         let row = &mut rows[position as usize % 64];
-        preparer.prepare(order.sample_at(position), epoch, Target::Own(row), &mut record)?;
+        preparer.prepare(order.sample_at(position), epoch, &mut Target::Own(row), &mut record)?;
         times.fetch += record.fetch;
         times.decode += record.decode;
         times.augment += record.augment;
