@@ -41,8 +41,10 @@ class Backend(Protocol):
     def fingerprint(self) -> str:
         """A name for the dataset, by which a checkpoint knows it again."""
 
-    def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
-        """The native side of the work."""
+    def make_job(
+        self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
+    ) -> _sutler.Job:
+        """The native side of the work; `in_step` with other ranks it may not leave a batch out."""
 
     def enter_epoch(self, job: _sutler.Job) -> None:
         """Gets ready for an epoch."""
@@ -73,7 +75,6 @@ class NativeBackend:
         self._policy = loader._policy
         self._seed = loader.seed
         self._channels_last = loader.channels_last
-        self._in_step = loader.world_size > 1
         operations = dataset.lowered.ops
         native = len(operations)
         self.device_operations: list[dict[str, Any]] = []
@@ -88,7 +89,9 @@ class NativeBackend:
         """The hash of the dataset's listing."""
         return self._dataset.fingerprint
 
-    def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
+    def make_job(
+        self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
+    ) -> _sutler.Job:
         """A job over the dataset's files."""
         return _sutler.Job(
             self._dataset._native,
@@ -98,7 +101,7 @@ class NativeBackend:
             batch_size=batch_size,
             batches_ahead=batches_ahead,
             batches_held=batches_held,
-            in_step=self._in_step,
+            in_step=in_step,
             errors=self._policy.name,
             errors_max=self._policy.max,
             errors_rate=self._policy.rate,
@@ -160,13 +163,16 @@ class ProcessBackend:
         )
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
-    def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
+    def make_job(
+        self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
+    ) -> _sutler.Job:
         """A job whose workers come with the first epoch."""
         self._options.batch_rows = batch_size
         return _sutler.Job.with_processes(
             batch_size=batch_size,
             batches_ahead=batches_ahead,
             batches_held=batches_held,
+            in_step=in_step,
             revive=self._revive,
             post_mortem=self._post_mortem,
             errors=self._policy.name,

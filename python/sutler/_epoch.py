@@ -31,6 +31,16 @@ class Position:
         #: Where the readers of a stream are, where the dataset is one.
         self.streams: StreamProgress | None = None
 
+    def copy(self) -> Position:
+        """The same place, to go on from."""
+        copied = Position(self.epoch, self.consumed, self.drawn)
+        copied.streams = self.streams
+        return copied
+
+    def is_where(self, other: Position) -> bool:
+        """Whether both name the same place."""
+        return (self.epoch, self.consumed) == (other.epoch, other.consumed) and self.streams is other.streams
+
     def go_on_to(self, consumed: int | StreamProgress) -> None:
         """Another batch is in the trainer's hands."""
         if isinstance(consumed, StreamProgress):
@@ -42,6 +52,9 @@ class Position:
 class EpochIterator(Iterator[Any]):
     """Yields the batches of one epoch; made by ``iter(loader)``.
 
+    Batches are prepared from the start, but the epoch counts as begun only when the first one is asked for. Trainers
+    such as Lightning make iterators to see whether they can, and choose the epoch after they have made one.
+
     Dropping it calls the rest of the epoch off. So nothing that runs on its own may hold it: a copying thread is given
     the source of host batches, which knows nothing of its iterator.
     """
@@ -50,9 +63,27 @@ class EpochIterator(Iterator[Any]):
         self._loader = loader
         self._position = position
         self._drawn = drawn
-        self.epoch = position.epoch
+        #: Whether a batch was asked for.
+        self.begun = False
         self._ended = False
         self._start()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that this is a pass of."""
+        return self._position.epoch
+
+    def begin(self) -> None:
+        """Settles which epoch this is, now that it counts."""
+        if self.begun:
+            return
+        position, drawn = self._loader._settle(self._position, self._drawn)
+        if position is not self._position:
+            self._call_off()
+            self._position, self._drawn = position, drawn
+            self._start()
+        self._loader._epoch_began(position, drawn)
+        self.begun = True
 
     def _start(self) -> None:
         """Begins the native side at the current position: at first, and again in a forked child."""
@@ -76,6 +107,7 @@ class EpochIterator(Iterator[Any]):
     def __next__(self) -> Any:
         if self._ended:
             raise StopIteration
+        self.begin()
         if self._owner != os.getpid():
             # Forked in the middle of an epoch: the threads stayed behind, but the position is ours.
             self._call_off.detach()

@@ -19,6 +19,7 @@ def with_progress(iterator: EpochIterator, loader: Loader) -> Iterator[Any]:
         raise ModuleNotFoundError(
             "progress=True needs tqdm. Install it with `pip install tqdm`, or pass progress=False."
         ) from None
+    iterator.begin()  # so that the bar names the right epoch
     before = loader.stats()
     with tqdm(total=length_hint(iterator) or None, unit="batch", desc=f"epoch {iterator.epoch}") as bar:
         for batch in iterator:

@@ -13,7 +13,7 @@ import numpy.random  # NumPy loads it when first used, and it must be there to b
 from sutler import _payload, _schema, _sutler
 from sutler._keys import KeyTable, seed_number
 from sutler._output import converter
-from sutler.errors import ErrorBudgetExceeded, Failure, sample_error
+from sutler.errors import ErrorBudgetExceeded, Failure, RankOutOfStep, SampleError, sample_error
 from sutler.transforms.tail import seeded
 
 if TYPE_CHECKING:
@@ -148,6 +148,7 @@ class InlineBatches:
         self._return_ids = loader.return_ids
         self._policy = loader._policy
         self._allowed = loader._policy.allowed(sum(map(len, batches)))
+        self._in_step = loader.world_size > 1
         #: The samples that were left out so far.
         self.failures: list[Failure] = []
 
@@ -170,8 +171,11 @@ class InlineBatches:
 
     def _make(self, keys: list[Any]) -> tuple[Any] | None:
         """The batch of some keys, unless every sample of it was left out."""
+        asked_for = len(keys)
         keys, samples = self._samples(keys)
         if not samples:
+            if self._in_step and asked_for:
+                raise RankOutOfStep(self._step - 1, self._last_failure())
             return None
         made = self._collate(samples[0] if self._single else samples)
         return (_append_ids(made, keys, self._single, self._convert) if self._return_ids else made,)
@@ -197,8 +201,11 @@ class InlineBatches:
         name = f"index {key}" if number == key else f"key {key!r}"
         self.failures.append(Failure(number, name, "exception", reason))
         if self._allowed is not None and len(self.failures) > self._allowed:
-            last = sample_error(number, name, reason, "exception")
-            raise ErrorBudgetExceeded(len(self.failures), self._allowed, last) from error
+            raise ErrorBudgetExceeded(len(self.failures), self._allowed, self._last_failure()) from error
+
+    def _last_failure(self) -> SampleError:
+        last = self.failures[-1]
+        return sample_error(last.id, last.path, last.reason, last.kind)
 
     def _sample(self, key: Any) -> Any:
         """A sample with its own random numbers, the same as from any worker process."""

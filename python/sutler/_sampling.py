@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import operator
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
@@ -22,16 +24,20 @@ class EpochSampler:
     epoch from here; nothing here refers to the loader, so that dropping the loader ends its threads at once.
     """
 
+    #: What PyTorch's `RandomSampler` has besides, for code that looks at it.
+    replacement = False
+    generator = None
+
     def __init__(
-        self, dataset: Any, *, shuffle: bool, seed: int, drop_last: bool, rank: int, world_size: int
+        self, dataset: Any, *, shuffle: bool, seed: int, drop_last: bool, place: Callable[[], tuple[int, int]]
     ) -> None:
         #: Asked for its length each time, since it may grow.
-        self._dataset = dataset
+        self.data_source = dataset
         self._shuffle = shuffle
         self._seed = seed
         self._drop_last = drop_last
-        self._rank = rank
-        self._world_size = world_size
+        #: The rank and the number of ranks; asked each time, since a process group may come after the loader.
+        self._place = place
         #: The epoch that the next ``iter(loader)`` runs.
         self.epoch = 0
         #: Whether the user chose that epoch, rather than it being the one after the last.
@@ -49,22 +55,29 @@ class EpochSampler:
         self.epoch = epoch
         self.chosen = False
 
+    @property
+    def num_samples(self) -> int:
+        """How many samples the dataset has, on all ranks together."""
+        return len(self.data_source)
+
     def __iter__(self) -> Iterator[int]:
+        rank, world_size = self._place()
         order = _sutler.epoch_order(
-            len(self._dataset),
+            len(self.data_source),
             shuffle=self._shuffle,
             seed=self._seed,
             epoch=self.epoch,
             drop_last=self._drop_last,
-            rank=self._rank,
-            world_size=self._world_size,
+            rank=rank,
+            world_size=world_size,
         )
         return iter(order)
 
     def __len__(self) -> int:
+        _, world_size = self._place()
         if self._drop_last:
-            return len(self._dataset) // self._world_size
-        return -(-len(self._dataset) // self._world_size)
+            return len(self.data_source) // world_size
+        return -(-len(self.data_source) // world_size)
 
 
 class EpochBatchSampler:
@@ -91,6 +104,20 @@ class EpochBatchSampler:
         return -(-len(self.sampler) // self.batch_size)
 
 
+def as_pytorchs(own: type[Any], name: str) -> type[Any]:
+    """A class of ours that is also one of PyTorch's samplers, where PyTorch is in use.
+
+    Trainers ask what a sampler is to learn whether an order is shuffled.
+    """
+    data = sys.modules.get("torch.utils.data")
+    return own if data is None else _joined(own, getattr(data, name))
+
+
+@functools.cache
+def _joined(own: type[Any], base: type[Any]) -> type[Any]:
+    return type(own.__name__, (own, base), {"__module__": own.__module__, "__doc__": own.__doc__})
+
+
 class Drawn:
     """What a user's sampler or batch sampler drew for one epoch.
 
@@ -102,6 +129,8 @@ class Drawn:
         self.batches = batches
         #: The indices of a sampler, or those of all batches.
         self.indices = indices
+        #: The epoch that the sampler was set to, where it has such a thing.
+        self.epoch: Any = None
         self._keys = keys
 
     @classmethod
@@ -127,6 +156,7 @@ class Drawn:
         """The share of the indices that are not repeats."""
         return len(set(self.indices)) / len(self.indices) if self.indices else 1.0
 
+    @functools.cached_property
     def digest(self) -> str:
         """A short name for what was drawn, by which a checkpoint knows it again."""
         if self._keys is not None and any(index >= _sutler.FIRST_KEYED for index in self.indices):
