@@ -101,6 +101,11 @@ class EpochIterator(Iterator[Any]):
     def __iter__(self) -> EpochIterator:
         return self
 
+    @property
+    def left(self) -> int | None:
+        """How many batches are still to come; not known of a stream."""
+        return self._left
+
     def __len__(self) -> int:
         return len(self._loader) if self._left is None else self._left
 

@@ -110,7 +110,9 @@ def as_pytorchs(own: type[Any], name: str) -> type[Any]:
     Trainers ask what a sampler is to learn whether an order is shuffled.
     """
     data = sys.modules.get("torch.utils.data")
-    return own if data is None else _joined(own, getattr(data, name))
+    if data is None:
+        return own
+    return _joined(own, getattr(data, name))  # type: ignore[arg-type]  # classes can be hashed
 
 
 @functools.cache

@@ -310,9 +310,9 @@ class Loader:
         iterator = EpochIterator(self, position, drawn)
         self._iterators.add(iterator)
         if self.progress:
-            from sutler._progress import with_progress
+            from sutler._progress import ProgressIterator
 
-            return with_progress(iterator, self)
+            return ProgressIterator(iterator, self)
         return iterator
 
     def _first_position(self, epoch: int) -> Position:
