@@ -78,6 +78,9 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
     _is_accelerate_prepared = True
     #: What Accelerate computes the remainder from is not so here; see `_rows_to_keep`.
     _drop_last = True
+    #: For the DataLoader that `skip_first_batches` makes: it has no work to do.
+    num_workers = 0
+    prefetch_factor = None
 
     def __init__(self, loader: Loader, device: Any, names: Sequence[str] | None) -> None:
         self.loader = loader
@@ -120,7 +123,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         """
         loader = self.loader
         state = loader.state_dict()
-        if loader.drop_last or state.get("sampling") not in ("shuffle", "sequential"):
+        if loader.drop_last or not self._deals_itself():
             return -1
         rest = len(loader.dataset) - state["consumed"]
         share = -(-rest // loader.world_size)
@@ -129,6 +132,10 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         if repeats == 0:
             return 0
         return rows * loader.world_size - repeats if repeats == 1 or rows == 1 else -1
+
+    def _deals_itself(self) -> bool:
+        """Whether the order and each rank's share of it are the loader's own, not a sampler's or a stream's."""
+        return self.loader.state_dict()["sampling"] in ("shuffle", "sequential")
 
     def _finish(self, batch: Any) -> Any:
         if self._device is not None:
@@ -159,14 +166,14 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         """The batches of the coming epoch from a step on; what comes before is not prepared where that can be."""
         loader, batches_to_drop = self.loader, 0
         state = loader.state_dict()
-        if "sampling" not in state:
+        if state["sampling"] == "stream":
             raise TypeError(
                 "skip_first_batches cannot go on in the middle of an iterable dataset. Save and load the loader's own "
                 "state instead, as accelerator.save_state() and accelerator.load_state() do."
             )
         if state["sampling"] == "batch_sampler":
             batches_to_drop = step  # its batches may be of any size
-        ranks = loader.world_size if state["sampling"] in ("shuffle", "sequential") else 1
+        ranks = loader.world_size if self._deals_itself() else 1
         consumed = 0 if batches_to_drop else step * (loader.batch_size or 1) * ranks
         loader.load_state_dict({**state, "consumed": consumed, "drawn": None})
         iterator = iter(loader)
