@@ -121,7 +121,7 @@ def test_a_progress_bar_names_the_epoch_that_was_chosen(
 
 
 def test_a_dataset_in_python_is_asked_for_the_epoch_that_was_chosen() -> None:
-    class Draws(data.Dataset):  # type: ignore[misc, name-defined]
+    class Draws(data.Dataset):  # type: ignore[name-defined]
         def __len__(self) -> int:
             return 6
 

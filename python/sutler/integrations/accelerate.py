@@ -87,7 +87,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         self.gradient_state = GradientState()
         self._device = device
         self._names = None if names is None else tuple(names)
-        # From these `skip_first_batches` makes a DataLoader: it draws step numbers, and gets the batches of those steps.
+        # From these `skip_first_batches` makes a DataLoader: it draws step numbers and gets those batches.
         self.dataset = _BatchesByStep(self)
         self.batch_sampler = _Steps(self)
         self.sampler = loader.sampler

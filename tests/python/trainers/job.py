@@ -52,7 +52,7 @@ def make(dataset: Any, **arguments: Any) -> Loader:
 
 
 def sampled(dataset: Any) -> Loader:
-    sampler = torch.utils.data.DistributedSampler(dataset, shuffle=True, seed=2)
+    sampler: Any = torch.utils.data.DistributedSampler(dataset, shuffle=True, seed=2)
     return make(dataset, shuffle=None, sampler=sampler)
 
 
@@ -138,7 +138,7 @@ def accelerated(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
         part = torch.utils.data.Subset(Pairs(), range(samples))
         evaluation = prepare(accelerator, make(part, shuffle=False), checkpoint=False)
         gathered = [accelerator.gather_for_metrics(ids).tolist() for *_, ids in evaluation]
-        results["gathered"][samples] = sorted(sum(gathered, []))
+        results["gathered"][samples] = sorted(index for step in gathered for index in step)
     accelerator.end_training()
     return results
 
@@ -196,7 +196,7 @@ def transformers(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
     import transformers
     from sutler.integrations.transformers import TrainerMixin
 
-    class Trainer(TrainerMixin, transformers.Trainer):  # type: ignore[misc, name-defined]
+    class Trainer(TrainerMixin, transformers.Trainer):
         trained: list[float]
 
         def training_step(self, model: Any, inputs: Any, *more: Any) -> Any:
@@ -204,7 +204,12 @@ def transformers(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
             return super().training_step(model, inputs, *more)
 
     def make_trainer(**arguments: Any) -> Trainer:
-        settings = {"save_strategy": "no", "num_train_epochs": 2, "per_device_train_batch_size": 4, **arguments}
+        settings = {
+            "save_strategy": "no",
+            "num_train_epochs": 2,
+            "per_device_train_batch_size": 4,
+            **arguments,
+        }
         args = transformers.TrainingArguments(
             str(folder), use_cpu=True, ddp_backend="gloo", report_to="none", disable_tqdm=True, **settings
         )

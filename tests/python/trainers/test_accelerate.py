@@ -40,6 +40,8 @@ def test_accelerators_own_prepare_hands_a_loader_back_as_it_is(
     model, same = accelerator.prepare(torch.nn.Linear(1, 1), loader)
     assert same is loader
     assert ids_of(same) == ids_of(loader_of(augmented))
+    # What the guide warns of: skipping makes another loader of one that is not prepared.
+    assert type(accelerate.skip_first_batches(loader, 1)) is torch.utils.data.DataLoader
     prepared = prepare(accelerator, loader)
     assert accelerator.prepare(prepared) is prepared
     assert accelerator.prepare(model, prepared)[1] is prepared
@@ -73,12 +75,14 @@ def test_gradients_are_synchronised_at_the_end_of_an_epoch(
                 found.append(accelerator.sync_gradients)
         return found
 
-    theirs = accelerator.prepare(torch.utils.data.DataLoader(range(41), 8))
+    theirs = accelerator.prepare(torch.utils.data.DataLoader(range(41), 8))  # type: ignore[arg-type]
     expected = syncs(theirs) + syncs(theirs)
     assert expected == [False, False, False, True, False, True] * 2
     loader = loader_of(augmented, progress=True)
     assert syncs(prepare(accelerator, loader)) + syncs(prepare(accelerator, loader)) == expected
     assert not accelerator.gradient_state.in_dataloader
+    # Without preparation the accelerator does not know that an epoch ends.
+    assert syncs(loader) == [False, False, False, True, False, False]
 
 
 def test_an_epoch_that_is_left_early_is_not_counted_as_running(

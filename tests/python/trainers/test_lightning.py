@@ -19,7 +19,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402 - only whe
 BATCHES = 6
 
 
-class Classifier(lightning.LightningModule):  # type: ignore[misc, name-defined]
+class Classifier(lightning.LightningModule):  # type: ignore[name-defined]
     """Learns a little, and keeps what it was given."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Classifier(lightning.LightningModule):  # type: ignore[misc, name-defined]
     def validation_step(self, batch: Any, _: int) -> None:
         self.validated.append(batch[2].tolist())
 
-    def predict_step(self, batch: Any, _: int) -> list[int]:
+    def predict_step(self, batch: Any, _: int) -> Any:
         return batch[2].tolist()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -191,6 +191,40 @@ def test_datasets_in_python_resume_too(tmp_path: Path) -> None:
     resumed = fit(checkpoint=tmp_path / "step=4.ckpt")
     assert resumed.trained == whole.trained[4:]
     assert resumed.pixels == whole.pixels[4:]
+
+
+class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+    """Samples without an index; how many is known or not."""
+
+    def __iter__(self) -> Any:
+        return ((torch.ones(3, 4, 4), index % 4, index) for index in range(41))
+
+
+class SizedStream(Stream):
+    def __len__(self) -> int:
+        return 41
+
+
+@pytest.mark.parametrize(("stream", "lost"), [(SizedStream, 0), (Stream, 1)])
+def test_a_stream_is_a_batch_ahead_where_lightning_looks_ahead(
+    tmp_path: Path, stream: type[Stream], lost: int
+) -> None:
+    def fit(*callbacks: Any, checkpoint: Path | None = None) -> Classifier:
+        model = Classifier()
+        loader = Loader(stream(), 8)
+        trainer_of(tmp_path, *callbacks, max_epochs=1).fit(model, loader, ckpt_path=checkpoint)
+        return model
+
+    whole = fit(ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, save_top_k=-1))
+    assert len(whole.trained) == BATCHES
+    assert fit(checkpoint=tmp_path / "step=2.ckpt").trained == whole.trained[2 + lost :]
+
+
+def test_fabric_refuses_to_set_up_what_is_no_dataloader(augmented: sutler.ImageFolder) -> None:
+    from lightning.fabric import Fabric
+
+    with pytest.raises(TypeError, match="Only PyTorch DataLoader"):
+        Fabric(accelerator="cpu").setup_dataloaders(loader_of(augmented))
 
 
 def test_several_loaders_are_checkpointed_each(augmented: sutler.ImageFolder, tmp_path: Path) -> None:

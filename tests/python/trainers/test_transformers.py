@@ -32,7 +32,7 @@ class Classifier(torch.nn.Module):
         return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
-class Trainer(TrainerMixin, transformers.Trainer):  # type: ignore[misc, name-defined]
+class Trainer(TrainerMixin, transformers.Trainer):  # type: ignore[name-defined]
     """Keeps a sum of each batch that it trains with."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
