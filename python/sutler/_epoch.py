@@ -10,22 +10,31 @@ from typing import TYPE_CHECKING, Any
 from sutler._cuda import DevicePrefetcher
 from sutler._device_ops import device_finisher
 from sutler._stream_progress import StreamProgress
+from sutler._sutler import Positions, Served
 
 if TYPE_CHECKING:
-    from sutler._sampling import Drawn
+    from sutler._sampling import Drawing
     from sutler.loader import Loader
+
+
+#: How far an epoch is with a batch: how much of its sequence is consumed, or which positions of it are done as well.
+Progress = int | StreamProgress | Positions
 
 
 class Position:
     """Where a job stands: its epoch, and how much of the epoch's sequence all ranks have consumed."""
 
-    __slots__ = ("complete", "consumed", "drawn", "epoch", "streams")
+    __slots__ = ("complete", "consumed", "drawing", "drawn", "epoch", "served", "streams")
 
-    def __init__(self, epoch: int, consumed: int, drawn: str | None = None) -> None:
+    def __init__(self, epoch: int, consumed: int, drawn: dict[str, Any] | None = None) -> None:
         self.epoch = epoch
         self.consumed = consumed
-        #: The digest of what the user's sampler drew for this epoch, where there is such a sampler.
+        #: How far the user's sampler had been drawn where a saved state stands, if there is such a sampler.
         self.drawn = drawn
+        #: What draws from the sampler, while the epoch runs.
+        self.drawing: Drawing | None = None
+        #: Which positions are done beyond what is consumed, where batches are not served in order.
+        self.served: Served | None = None
         #: Whether the epoch's last batch is in the trainer's hands, so that a checkpoint belongs to the next epoch.
         self.complete = False
         #: Where the readers of a stream are, where the dataset is one.
@@ -34,19 +43,33 @@ class Position:
     def copy(self) -> Position:
         """The same place, to go on from."""
         copied = Position(self.epoch, self.consumed, self.drawn)
+        copied.served = None if self.served is None else Served(self.served.save())
         copied.streams = self.streams
         return copied
 
     def is_where(self, other: Position) -> bool:
         """Whether both name the same place."""
-        return (self.epoch, self.consumed) == (other.epoch, other.consumed) and self.streams is other.streams
+        if (self.epoch, self.consumed) != (other.epoch, other.consumed) or self.streams is not other.streams:
+            return False
+        if self.served is None or other.served is None:
+            return self.served is other.served
+        return self.served.save() == other.served.save()
 
-    def go_on_to(self, consumed: int | StreamProgress) -> None:
+    def go_on_to(self, progress: Progress) -> None:
         """Another batch is in the trainer's hands."""
-        if isinstance(consumed, StreamProgress):
-            self.streams = consumed
-            consumed = consumed.samples
-        self.consumed = consumed
+        if isinstance(progress, Positions):
+            self.served = self.served or Served()
+            self.served.mark(progress)
+        elif isinstance(progress, StreamProgress):
+            self.streams = progress
+            self.consumed = progress.samples
+        else:
+            self.consumed = progress
+
+    @property
+    def drawn_so_far(self) -> dict[str, Any] | None:
+        """How far the user's sampler has been drawn."""
+        return self.drawn if self.drawing is None else self.drawing.mark()
 
 
 class EpochIterator(Iterator[Any]):
@@ -59,14 +82,16 @@ class EpochIterator(Iterator[Any]):
     the source of host batches, which knows nothing of its iterator.
     """
 
-    def __init__(self, loader: Loader, position: Position, drawn: Drawn | None) -> None:
+    def __init__(self, loader: Loader, position: Position) -> None:
         self._loader = loader
         self._position = position
-        self._drawn = drawn
         #: Whether a batch was asked for.
         self.begun = False
+        self._started = False
         self._ended = False
-        self._start()
+        # A sampler that was drawn when a state was saved may yet be told which epoch that was.
+        if position.drawing is None or position.drawing.epoch is None or position.drawn is None:
+            self._start()
 
     @property
     def epoch(self) -> int:
@@ -77,19 +102,22 @@ class EpochIterator(Iterator[Any]):
         """Settles which epoch this is, now that it counts."""
         if self.begun:
             return
-        position, drawn = self._loader._settle(self._position, self._drawn)
+        position = self._loader._settle(self._position)
         if position is not self._position:
-            self._call_off()
-            self._position, self._drawn = position, drawn
+            self.close()
+            self._position = position
+            self._started = False
+        if not self._started:
             self._start()
-        self._loader._epoch_began(position, drawn)
+        self._loader._epoch_began(position)
         self.begun = True
 
     def _start(self) -> None:
         """Begins the native side at the current position: at first, and again in a forked child."""
         loader = self._loader
         self._owner = os.getpid()
-        self._source, self._left, call_off = loader._source(self._position, self._drawn)
+        self._source, call_off = loader._source(self._position)
+        self._delivered = 0
         self._prefetcher: DevicePrefetcher | None = None
         if loader.device is not None:
             finish = device_finisher(loader._backend.device_operations, loader.device)
@@ -97,17 +125,20 @@ class EpochIterator(Iterator[Any]):
         # Not only when the iterator is dropped: also before the interpreter shuts down, which a thread that waits
         # outside of Python would not survive.
         self._call_off = weakref.finalize(self, _call_off, self._owner, call_off, self._prefetcher)
+        self._started = True
 
     def __iter__(self) -> EpochIterator:
         return self
 
     @property
     def left(self) -> int | None:
-        """How many batches are still to come; not known of a stream."""
-        return self._left
+        """How many batches are still to come; not known of a stream, nor of a sampler until it is at its end."""
+        if not self._started or self._source.total is None:
+            return None
+        return self._source.total - self._delivered
 
     def __len__(self) -> int:
-        return len(self._loader) if self._left is None else self._left
+        return len(self._loader) if self.left is None else self.left
 
     def __next__(self) -> Any:
         if self._ended:
@@ -123,18 +154,18 @@ class EpochIterator(Iterator[Any]):
             self._position.complete = True
             self.close()
             raise StopIteration
-        batch, consumed = answer
-        self._position.go_on_to(consumed)
-        if self._left is None:
+        batch, progress = answer
+        self._position.go_on_to(progress)
+        self._delivered += 1
+        self._position.complete = self._source.total == self._delivered
+        if self._position.streams is not None:
             self._loader._compare_with_length(self._position.consumed)
-        else:
-            self._left -= 1
-            self._position.complete = self._left == 0
         return batch
 
     def close(self) -> None:
         """Calls the rest of the epoch off."""
-        self._call_off()
+        if self._started:
+            self._call_off()
 
 
 def _call_off(owner: int, call_off: Callable[[], None], prefetcher: DevicePrefetcher | None) -> None:

@@ -16,6 +16,7 @@ from accelerate.data_loader import DataLoaderStateMixin
 from accelerate.state import GradientState
 from accelerate.utils import send_to_device
 
+from sutler._backend import length_of
 from sutler.loader import Loader
 
 __all__ = ["PreparedLoader", "prepare"]
@@ -103,9 +104,11 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
 
     def _track(self, iterator: Any) -> Iterator[Any]:
         self.begin()
+        left = self._batches_left()
         try:
             for batch in iterator:
-                self.end_of_dataloader = iterator.left == 0
+                left -= 1
+                self.end_of_dataloader = (left if iterator.left is None else iterator.left) == 0
                 yield self._finish(batch)
         finally:
             self.end()
@@ -115,6 +118,22 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         super().begin()
         self.remainder = self._rows_to_keep()
 
+    def _batches_left(self) -> int:
+        """How many batches a sampler says it has for the rest of the epoch; less than 0 where it does not.
+
+        Of the loader's own order the iterator knows, and of a sampler only once that is at its end.
+        """
+        loader, state = self.loader, self.loader.state_dict()
+        if state["sampling"] == "batch_sampler" and state["consumed"] == 0:
+            batches = length_of(loader.batch_sampler)
+            return -1 if batches is None else batches
+        samples = length_of(loader.sampler)
+        if state["sampling"] != "sampler" or state["served"] is not None or samples is None:
+            return -1
+        rest: int = samples - state["consumed"]
+        size = loader.batch_size or 1
+        return rest // size if loader.drop_last else -(-rest // size)
+
     def _rows_to_keep(self) -> int:
         """How many rows of the last gathered batch are not repeats: 0 for all of them, -1 where nobody can say.
 
@@ -123,7 +142,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         """
         loader = self.loader
         state = loader.state_dict()
-        if loader.drop_last or not self._deals_itself():
+        if loader.drop_last or loader.order != "strict" or not self._deals_itself():
             return -1
         rest = len(loader.dataset) - state["consumed"]
         share = -(-rest // loader.world_size)
@@ -170,6 +189,11 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
             raise TypeError(
                 "skip_first_batches cannot go on in the middle of an iterable dataset. Save and load the loader's own "
                 "state instead, as accelerator.save_state() and accelerator.load_state() do."
+            )
+        if loader.order != "strict":
+            raise ValueError(
+                f"skip_first_batches cannot tell what was in the batches that it is to skip, as order={loader.order!r} "
+                "serves samples as they get ready. Save and load the loader's own state instead, or use order='strict'."
             )
         if state["sampling"] == "batch_sampler":
             batches_to_drop = step  # its batches may be of any size

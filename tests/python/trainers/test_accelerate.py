@@ -85,6 +85,33 @@ def test_gradients_are_synchronised_at_the_end_of_an_epoch(
     assert syncs(loader) == [False, False, False, True, False, False]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_last_batch_of_a_sampler_is_known_as_such(
+    accelerator: Any, workers: int, drop_last: bool
+) -> None:
+    def ends(prepared: Any) -> list[bool]:
+        return [accelerator.gradient_state.end_of_dataloader for _ in prepared]
+
+    def make(**order: Any) -> Any:
+        return prepare(accelerator, Loader(range(41), num_workers=workers, **order))
+
+    sampler = torch.utils.data.SequentialSampler(range(41))
+    batches = 5 if drop_last else 6
+    sampled = make(batch_size=8, sampler=sampler, drop_last=drop_last)
+    for prepared in (
+        sampled,
+        make(batch_sampler=torch.utils.data.BatchSampler(sampler, 8, drop_last)),
+        make(batch_size=8, sampler=iter(range(41)), drop_last=drop_last),  # without a length
+    )[: 3 if workers else 2]:
+        assert ends(prepared) == [False] * (batches - 1) + [True]
+    iterator = iter(sampled)
+    for _ in range(2):
+        next(iterator)
+    sampled.load_state_dict(sampled.state_dict())
+    assert ends(sampled) == [False] * (batches - 3) + [True]
+
+
 def test_an_epoch_that_is_left_early_is_not_counted_as_running(
     accelerator: Any, augmented: sutler.ImageFolder
 ) -> None:
@@ -164,6 +191,11 @@ def test_what_cannot_be_prepared_is_refused(accelerator: Any, augmented: sutler.
         prepare(accelerator, torch.utils.data.DataLoader(range(3)))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="to 3 ranks, the accelerator has 1"):
         prepare(accelerator, loader_of(augmented, rank=0, world_size=3))
+
+    unordered = prepare(accelerator, loader_of(augmented, order="ready"))
+    assert sorted(index for ids in ids_of(unordered) for index in ids) == list(range(41))
+    with pytest.raises(ValueError, match=r"order='ready' serves samples as they get ready"):
+        list(accelerate.skip_first_batches(unordered, 1))
 
     class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
         def __iter__(self) -> Iterator[int]:
