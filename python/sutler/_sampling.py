@@ -101,6 +101,12 @@ class EpochBatchSampler:
         return -(-len(self.sampler) // self.batch_size)
 
 
+def with_set_epoch(given: Any) -> Any:
+    """A user's sampler or batch sampler, or the sampler in it, if that is to be told the epoch; else ``None``."""
+    inner = given if hasattr(given, "set_epoch") else getattr(given, "sampler", None)
+    return inner if hasattr(inner, "set_epoch") else None
+
+
 def as_pytorchs(own: type[Any], name: str) -> type[Any]:
     """A class of ours that is also one of PyTorch's samplers, where PyTorch is in use.
 

@@ -19,7 +19,7 @@ from sutler._epoch import EpochIterator, Position, Progress
 from sutler._keys import KeyTable
 from sutler._output import Output, resolve_output
 from sutler._python_batches import InlineBatches, default_collate, drawn_batches
-from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, Feed, as_pytorchs
+from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, Feed, as_pytorchs, with_set_epoch
 from sutler._state import check_state, make_state
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
@@ -185,6 +185,8 @@ class Loader:
         self._policy: ErrorPolicy = error_policy(errors)
         self._given_sampler = sampler
         self._given_batch_sampler = batch_sampler
+        #: The user's sampler that is told the epoch, if there is one.
+        self._told_epoch = with_set_epoch(batch_sampler if sampler is None else sampler)
         own_sampler = as_pytorchs(EpochSampler, "RandomSampler" if shuffle else "SequentialSampler")
         self._clock: EpochSampler = own_sampler(
             dataset, shuffle=self.shuffle, seed=self.seed, drop_last=drop_last, place=self._place
@@ -298,8 +300,8 @@ class Loader:
         An epoch begins with its first batch, so this may also follow ``iter(loader)``, as it does in some trainers.
         """
         self._clock.set_epoch(epoch)
-        for sampler in self._epoch_samplers():
-            sampler.set_epoch(epoch)
+        if self._told_epoch is not None:
+            self._told_epoch.set_epoch(epoch)
 
     def _standing(self) -> Position:
         """Where the next batch comes from, as far as a checkpoint is concerned."""
@@ -346,16 +348,9 @@ class Loader:
         self._position = position
         self._clock.go_on_to(position.epoch + 1)
 
-    def _epoch_samplers(self) -> Iterator[Any]:
-        """The user's samplers that are told the epoch."""
-        for given in (self._given_sampler, self._given_batch_sampler):
-            inner = given if hasattr(given, "set_epoch") else getattr(given, "sampler", None)
-            if hasattr(inner, "set_epoch"):
-                yield inner
-
     def _sampler_epoch(self) -> Any:
         """The epoch that the user's sampler was set to last, where it says so."""
-        return next((getattr(sampler, "epoch", None) for sampler in self._epoch_samplers()), None)
+        return getattr(self._told_epoch, "epoch", None)
 
     def _draw(self) -> Drawing | None:
         """What the user's sampler has for the next epoch, if there is such a sampler."""

@@ -208,3 +208,15 @@ def test_what_cannot_be_prepared_is_refused(accelerator: Any, augmented: sutler.
     assert [batch.tolist() for batch in stream] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     with pytest.raises(TypeError, match=r"skip_first_batches cannot go on in the middle of an iterable"):
         list(accelerate.skip_first_batches(stream, 1))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_batches_come_on_the_accelerators_device(augmented: sutler.ImageFolder) -> None:
+    accelerator = accelerate.Accelerator()
+    prepared = prepare(accelerator, loader_of(augmented))
+    assert prepared.loader.device == accelerator.device
+    for (images, _, ids), (expected, _, same) in zip(prepared, loader_of(augmented), strict=True):
+        assert images.device == ids.device == accelerator.device
+        assert torch.equal(images.cpu(), expected)
+        assert torch.equal(ids.cpu(), same)
