@@ -124,6 +124,12 @@ impl Ledger {
         position < self.len && self.done.get(position)
     }
 
+    /// Whether nobody has a position yet.
+    #[must_use]
+    pub fn is_left(&self, position: u32) -> bool {
+        position < self.len && !self.done.get(position) && !self.leased.get(position)
+    }
+
     /// The positions that are neither served nor failed, in order.
     pub fn remaining(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.len).filter(|&position| !self.done.get(position))

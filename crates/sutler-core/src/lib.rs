@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod assembly;
+mod costs;
 mod fingerprint;
 mod form;
 mod ledger;
@@ -15,6 +16,7 @@ mod sample;
 mod shard;
 
 pub use assembly::{Assembly, Place};
+pub use costs::Costs;
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;
 pub use ledger::{Ledger, LedgerError, SavedLedger};
