@@ -10,6 +10,12 @@ from torch.nn.parallel import DistributedDataParallel
 CLASSES = 4
 
 
+def report(line: str) -> None:
+    """Prints a line once, not on every rank."""
+    if torch.distributed.get_rank() == 0:
+        print(line)
+
+
 def main() -> None:
     """Trains for two epochs, saves in the middle of the third, and goes on from there."""
     torch.distributed.init_process_group("gloo")
@@ -42,7 +48,9 @@ def main() -> None:
 
     for epoch in range(2):
         losses = [train_step(images, labels) for images, labels in loader]
-        print(f"rank {loader.rank}, epoch {epoch}: {len(losses)} steps, loss {losses[-1]:.3f}")
+        report(
+            f"epoch {epoch}: {len(losses)} steps on each of {loader.world_size} ranks, loss {losses[-1]:.3f}"
+        )
 
     batches = iter(loader)
     train_step(*next(batches))
@@ -54,7 +62,7 @@ def main() -> None:
     model.module.load_state_dict(saved["model"])
     loader.load_state_dict(saved["loader"])
     losses = [train_step(images, labels) for images, labels in loader]
-    print(f"rank {loader.rank}, epoch 2: the remaining {len(losses)} steps, loss {losses[-1]:.3f}")
+    report(f"epoch 2: the remaining {len(losses)} steps, loss {losses[-1]:.3f}")
     torch.distributed.destroy_process_group()
 
 
