@@ -77,4 +77,4 @@ requirements: setup ## Pin the current versions of all Python packages in requir
 .PHONY: clean
 clean: ## Delete whatever make made: builds, environments, caches
 	@rm -rf target dist site .venv .venv-docs .venv-peers .venv-wheel .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	@find python tests benchmarks \( -name '__pycache__' -o -name '_sutler*.so' \) -prune -exec rm -rf {} + 2>/dev/null || true
+	@find python tests benchmarks examples \( -name '__pycache__' -o -name '_sutler*.so' \) -prune -exec rm -rf {} + 2>/dev/null || true

@@ -180,6 +180,7 @@ class Job:
         batch_size: int,
         batches_ahead: int,
         batches_held: int,
+        in_step: bool,
         revive: Callable[[int], int],
         post_mortem: Callable[[int], str],
         errors: str,

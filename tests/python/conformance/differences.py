@@ -41,11 +41,6 @@ DIFFERENCES = {
         sutler="It has no effect.",
         reason="`num_workers` is often turned to 0 to debug; nothing is waited for then, so nothing times out.",
     ),
-    "own_samplers": Difference(
-        torch="`loader.sampler` is a `RandomSampler` or `SequentialSampler`, `loader.batch_sampler` a `BatchSampler`.",
-        sutler="Both are Sutler's own; they have the same methods and attributes, and the sampler has `set_epoch`.",
-        reason="The order is a function of seed and epoch, which is what resuming and re-ranking need.",
-    ),
     "shuffle_order": Difference(
         torch="The order of `shuffle=True` comes from `generator`, or else from PyTorch's global generator.",
         sutler="It comes from `seed` (or the generator's initial seed) and the epoch's number, and from nothing else.",
