@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sutler._output import import_torch, torch_is_installed
+from sutler._stream_reader import is_stream
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors
 
-#: Orders that this release can serve.
+#: Orders that this release can serve: of samples, and of the batches of streams.
 ORDERS = ("strict",)
+STREAM_ORDERS = ("strict", "ready")
 
 
 @dataclass(frozen=True)
@@ -112,9 +114,10 @@ def check_arguments(
         raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
     if not isinstance(in_order, bool):
         raise TypeError(f"in_order should be a bool, got {in_order!r}")
-    if order not in ORDERS:
+    orders = STREAM_ORDERS if is_stream(dataset) else ORDERS
+    if order not in orders:
         raise ValueError(
-            f"order should be one that this release has ({', '.join(map(repr, ORDERS))}), got {order!r}"
+            f"order should be one that this release has ({', '.join(map(repr, orders))}), got {order!r}"
         )
     _check_integer("seed", seed, "an integer from 0 to 2**64 - 1")
     if not 0 <= seed < 2**64:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import select
 import socket
 import time
 import weakref
-from dataclasses import dataclass
-from multiprocessing.connection import wait
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sutler import _payload, _worker_errors
@@ -91,28 +91,49 @@ class StreamWorkers:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._channels[worker].sendall(ORDER.pack(kind, self._epoch, len(body)) + body)
 
-    def receive(self, worker: int, samples: int, timeout: float, stop: socket.socket) -> Answer | None:
-        """A worker's next answer of this epoch; ``None`` once `stop` is shut down."""
+    def receive(
+        self, candidates: list[int], progress: StreamProgress, timeout: float, stop: socket.socket
+    ) -> tuple[int, Answer] | None:
+        """The first answer of this epoch that one of some workers has; ``None`` once `stop` is shut down.
+
+        Of several that have one, the first in the list is served: rotating the list keeps a quick worker from crowding
+        the others out.
+        """
         deadline = time.monotonic() + timeout if timeout else None
-        channel = self._channels[worker]
-        sentinel = self._pool.sentinel(worker)
+        poller = select.poll()
+        poller.register(stop, select.POLLIN)
+        for worker in candidates:
+            poller.register(self._channels[worker], select.POLLIN)
+            poller.register(self._pool.sentinel(worker), select.POLLIN)
         while True:
             left = (
                 LOOK_SECONDS if deadline is None else min(LOOK_SECONDS, max(0.0, deadline - time.monotonic()))
             )
-            ready = wait([channel, sentinel, stop], left)
-            if stop in ready:
+            ready = {descriptor for descriptor, _ in poller.poll(left * 1000)}
+            if stop.fileno() in ready:
                 return None
-            if channel in ready or (sentinel in ready and wait([channel], 0)):
-                answer = self._read_answer(worker, samples)
-                if answer is not None:
-                    return answer
-            elif sentinel in ready or not self._pool.is_alive(worker):
-                raise self._lost(worker, samples)
-            elif deadline is not None and time.monotonic() >= deadline:
-                raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
+            for worker in candidates:
+                if self._channels[worker].fileno() in ready:
+                    answer = self._read_answer(worker, progress)
+                    if answer is not None:
+                        return worker, answer
+                    break  # it was of an earlier epoch; there may be more behind it
+            else:
+                self._look_after(candidates, ready, progress)
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
 
-    def _read_answer(self, worker: int, samples: int) -> Answer | None:
+    def _look_after(self, workers: list[int], ready: set[int], progress: StreamProgress) -> None:
+        """Raises if a worker has died and said all it had to say; nothing has been heard of any just now."""
+        for worker in workers:
+            if self._pool.sentinel(worker) in ready or not self._pool.is_alive(worker):
+                # What it said last may have come after we looked.
+                last_words = select.poll()
+                last_words.register(self._channels[worker], select.POLLIN)
+                if not last_words.poll(0):
+                    raise self._lost(worker, progress)
+
+    def _read_answer(self, worker: int, progress: StreamProgress) -> Answer | None:
         """An answer that has come; ``None`` if it belongs to an epoch that was left."""
         received = bytearray()
         descriptors: list[int] = []
@@ -121,13 +142,13 @@ class StreamWorkers:
                 data, found, _, _ = socket.recv_fds(self._channels[worker], ANSWER.size - len(received), 1)
                 descriptors += found
                 if not data:
-                    raise self._lost(worker, samples)
+                    raise self._lost(worker, progress)
                 received += data
             kind, epoch, taken, size, state_size = ANSWER.unpack(received)
             if epoch != self._epoch:
                 return None
             if not size:
-                return Answer(kind, ReaderProgress(samples, ended=True), None)
+                return Answer(kind, replace(progress.readers[worker], ended=True), None)
             if not descriptors:
                 raise OSError(
                     "a batch came without its memory: this process has too many files open. Raise `ulimit -n`, or "
@@ -136,15 +157,15 @@ class StreamWorkers:
             state = os.pread(descriptors[0], state_size, size) or None
             return Answer(kind, ReaderProgress(taken, kind == LAST_BATCH, state), _open(descriptors[0], size))
         except ConnectionResetError:
-            raise self._lost(worker, samples) from None
+            raise self._lost(worker, progress) from None
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _lost(self, worker: int, samples: int) -> WorkerError:
+    def _lost(self, worker: int, progress: StreamProgress) -> WorkerError:
         self.broken = True
         return WorkerError(
-            samples,
+            progress.readers[worker].samples,
             f"stream of worker {worker}",
             f"DataLoader worker {self._pool.post_mortem(worker)} before it delivered this sample",
             "worker_lost",

@@ -26,11 +26,11 @@ class StreamProgress:
         """Samples taken from the stream by all readers."""
         return sum(reader.samples for reader in self.readers)
 
-    def next_reader(self) -> int | None:
-        """Whose batch is the next: turns go round among those that have not ended."""
+    def waiting(self) -> list[int]:
+        """The readers that have not ended, from the one whose turn it is on: turns go round."""
         count = len(self.readers)
         order = ((self.turn + step) % count for step in range(count))
-        return next((reader for reader in order if not self.readers[reader].ended), None)
+        return [reader for reader in order if not self.readers[reader].ended]
 
     def after(self, reader: int, progress: ReaderProgress) -> StreamProgress:
         """The same, once a reader has delivered a batch."""

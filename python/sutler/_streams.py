@@ -75,18 +75,21 @@ class InlineStream:
 
 
 class WorkerStream:
-    """The batches of one epoch, as worker processes deliver them in turn."""
+    """The batches of one epoch, as worker processes deliver them: in turn, or as they get ready."""
 
     def __init__(
         self,
         workers: StreamWorkers,
         progress: StreamProgress,
+        ready: bool,
         timeout: float,
         pin: Callable[[Any], Any],
         release: Callable[[StreamWorkers], None],
     ) -> None:
         self._workers = workers
         self._progress = progress
+        #: Whether whoever is ready is served, rather than one worker after the other.
+        self._ready = ready
         self._timeout = timeout
         self._pin = pin
         self._release = release
@@ -100,13 +103,14 @@ class WorkerStream:
         """The next batch and how far the stream is read with it; ``None`` at the end."""
         with self._lock:
             while not self._closed:
-                worker = self._progress.next_reader()
-                if worker is None:
+                waiting = self._progress.waiting()
+                if not waiting:
                     return None
-                samples = self._progress.readers[worker].samples
-                answer = self._workers.receive(worker, samples, self._timeout, self._stop)
-                if answer is None:
+                candidates = waiting if self._ready else waiting[:1]
+                received = self._workers.receive(candidates, self._progress, self._timeout, self._stop)
+                if received is None:
                     return None
+                worker, answer = received
                 if answer.is_end:
                     self._progress = self._progress.ended(worker)
                     continue
@@ -141,6 +145,7 @@ class StreamBackend:
         self._persistent = loader.persistent_workers
         self._ahead = loader.prefetch_factor
         self._timeout = loader.timeout
+        self._ready = loader.order == "ready"
         self._pin_memory = loader.pin_memory
         self._device = loader.device
         self._kept: StreamWorkers | None = None
@@ -185,7 +190,7 @@ class StreamBackend:
             return InlineStream(self._options, self._dataset, progress, pin)
         workers = self._take()
         workers.begin(progress, self._ahead)
-        return WorkerStream(workers, progress, self._timeout, pin, self._give_back)
+        return WorkerStream(workers, progress, self._ready, self._timeout, pin, self._give_back)
 
     def _take(self) -> StreamWorkers:
         """Workers that stayed, unless an epoch that was not left has them; else new ones."""

@@ -57,8 +57,10 @@ class Loader:
         generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
         prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making.
         persistent_workers: Keep worker processes between epochs; threads always stay.
-        in_order: Kept for compatibility; batches come in the order of the epoch.
-        order: ``"strict"``: the seeded permutation exactly.
+        in_order: ``False`` means ``order="ready"`` for a stream; otherwise kept for compatibility, and batches come in
+            the order of the epoch.
+        order: ``"strict"``: the seeded permutation exactly, and of a stream one batch of each worker in turn.
+            ``"ready"``, of a stream: whichever worker's batch is ready; none waits behind another's slow one.
         seed: With the epoch and the sample's index, decides all randomness.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
@@ -103,7 +105,7 @@ class Loader:
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        order: Literal["strict"] = "strict",
+        order: Literal["strict", "ready"] = "strict",
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
@@ -165,8 +167,10 @@ class Loader:
         self.generator = generator
         self.prefetch_factor = prefetch_factor if prefetch_factor is not None else 2
         self.persistent_workers = persistent_workers
-        self.in_order = in_order
-        self.order = order
+        # Either says it of a stream: PyTorch's argument, or ours.
+        overtaking = is_stream(dataset) and (order == "ready" or not in_order)
+        self.in_order = in_order and not overtaking
+        self.order = "ready" if overtaking else order
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
         self.rank, self.world_size = place_in_job(rank, world_size)
         self.errors = errors
