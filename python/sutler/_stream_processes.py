@@ -18,10 +18,10 @@ from sutler._stream_progress import StreamProgress
 from sutler._stream_reader import ReaderProgress
 from sutler._stream_worker import (
     ANSWER,
+    BEGAN,
     BEGIN,
     END,
     ERROR,
-    LAST_BATCH,
     ORDER,
     READ,
     StreamOptions,
@@ -44,11 +44,6 @@ class Answer:
     progress: ReaderProgress
     payload: memoryview | None
 
-    @property
-    def is_end(self) -> bool:
-        """Whether the worker has nothing left."""
-        return self.kind == END
-
     def value(self) -> Any:
         """The batch, in memory that lives as long as the batch; raises what the worker raised."""
         value: Any = None if self.payload is None else _payload.load(self.payload)
@@ -64,6 +59,10 @@ class StreamWorkers:
         self._pool = WorkerPool(dataset, options, context, run_stream_worker)
         self._channels: list[socket.socket] = []
         self._epoch = 0
+        #: What the workers' seeds were made from.
+        self.base_seed = options.base_seed
+        #: Workers that stayed and have not yet told what they drew in earlier epochs.
+        self.unheard: list[int] = []
         #: Whether a worker has died, so that these cannot serve another epoch.
         self.broken = False
         self._finalizer = weakref.finalize(self, _end, os.getpid(), self._pool, self._channels)
@@ -77,8 +76,10 @@ class StreamWorkers:
     def begin(self, progress: StreamProgress, batches_ahead: int) -> None:
         """Begins an epoch at some progress, and asks for the first batches."""
         self._epoch += 1
+        stayed = self._epoch > 1
+        self.unheard = list(range(len(self._channels))) if stayed else []
         for worker, reader in enumerate(progress.readers):
-            self._order(worker, BEGIN, pickle.dumps(reader))
+            self._order(worker, BEGIN, pickle.dumps((reader, progress.dataset_epoch, stayed)))
             for _ in range(0 if reader.ended else batches_ahead):
                 self.ask(worker)
 
@@ -144,18 +145,21 @@ class StreamWorkers:
                 if not data:
                     raise self._lost(worker, progress)
                 received += data
-            kind, epoch, taken, size, state_size = ANSWER.unpack(received)
+            kind, epoch, size, progress_size = ANSWER.unpack(received)
             if epoch != self._epoch:
                 return None
-            if not size:
+            if kind == BEGAN:
+                self.unheard.remove(worker)
+            if kind == END:
                 return Answer(kind, replace(progress.readers[worker], ended=True), None)
             if not descriptors:
                 raise OSError(
                     "a batch came without its memory: this process has too many files open. Raise `ulimit -n`, or "
                     "keep fewer batches"
                 )
-            state = os.pread(descriptors[0], state_size, size) or None
-            return Answer(kind, ReaderProgress(taken, kind == LAST_BATCH, state), _open(descriptors[0], size))
+            described = os.pread(descriptors[0], progress_size, size)
+            reached = pickle.loads(described) if described else progress.readers[worker]
+            return Answer(kind, reached, _open(descriptors[0], size))
         except ConnectionResetError:
             raise self._lost(worker, progress) from None
         finally:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from sutler._stream_random import RandomStates, TrainerRandom, WorkerRandom
 from sutler._worker_info import as_if_no_worker
 
 
@@ -25,6 +26,10 @@ class ReaderProgress:
     ended: bool = False
     #: The pickled states of a dataset or iterator that has some, after that batch.
     state: bytes | None = None
+    #: How often the stream raised instead of giving a sample, where somebody caught that and went on.
+    failed: int = 0
+    #: The random number generators that were drawn from.
+    random: RandomStates | None = None
 
 
 def is_stream(dataset: Any) -> bool:
@@ -34,6 +39,13 @@ def is_stream(dataset: Any) -> bool:
     if data is not None and isinstance(dataset, data.IterableDataset):
         return True
     return hasattr(dataset, "__iter__") and not hasattr(dataset, "__getitem__")
+
+
+def tell_epoch(dataset: Any, epoch: int | None) -> None:
+    """Tells a dataset which epoch is the next, if it wants to know, as Hugging Face's shuffled streams do."""
+    set_epoch = getattr(dataset, "set_epoch", None)
+    if epoch is not None and callable(set_epoch):
+        set_epoch(epoch)
 
 
 def _is_stateful(value: Any) -> bool:
@@ -65,6 +77,7 @@ class StreamReader:
         drop_last: bool,
         collate: Callable[[Any], Any],
         start: ReaderProgress,
+        random: WorkerRandom | TrainerRandom,
     ) -> None:
         self._dataset = dataset
         self._batch_size = batch_size
@@ -72,7 +85,10 @@ class StreamReader:
         self._collate = collate
         self._ended = start.ended
         self._samples = start.samples
-        self._iterator: Any = iter(()) if start.ended else self._open(start)
+        self._failed = start.failed
+        self._random = random
+        with random.opening(start.random):
+            self._iterator: Any = iter(()) if start.ended else self._open(start)
 
     def _open(self, start: ReaderProgress) -> Any:
         """The stream's iterator, where the earlier reader left it."""
@@ -86,15 +102,25 @@ class StreamReader:
             # Its `__iter__` may have begun anew, so it is told again.
             self._dataset.load_state_dict(states["dataset"])
         elif not states:
-            for passed in range(start.samples):
-                try:
-                    next(iterator)
-                except StopIteration:
-                    raise ValueError(
-                        f"the state was saved after {start.samples} samples of this stream, which now ends after "
-                        f"{passed}; resume needs the same stream"
-                    ) from None
+            self._replay(iterator, start)
         return iterator
+
+    def _replay(self, iterator: Any, start: ReaderProgress) -> None:
+        """Passes over what an earlier reader took, and over what it failed at."""
+        passed = failed = 0
+        while passed < start.samples or failed < start.failed:
+            try:
+                next(iterator)
+                passed += 1
+            except StopIteration:
+                raise ValueError(
+                    f"the state was saved after {start.samples} samples of this stream, which now ends after "
+                    f"{passed}; resume needs the same stream"
+                ) from None
+            except Exception:
+                failed += 1
+                if failed > start.failed:
+                    raise
 
     def read(self) -> Any:
         """The next batch.
@@ -122,6 +148,9 @@ class StreamReader:
             except StopIteration:
                 self._ended = True
                 break
+            except Exception:
+                self._failed += 1
+                raise
             samples.append(sample)
             self._samples += 1
         return samples
@@ -140,4 +169,5 @@ class StreamReader:
         if self._iterator is not self._dataset and _is_stateful(self._iterator):
             states["iterator"] = self._iterator.state_dict()
         # Pickled at once: the next sample may change what the state refers to.
-        return ReaderProgress(self._samples, self._ended, pickle.dumps(states) if states else None)
+        pickled = pickle.dumps(states) if states else None
+        return ReaderProgress(self._samples, self._ended, pickled, self._failed, self._random.states())

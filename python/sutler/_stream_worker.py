@@ -18,17 +18,18 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from sutler import _payload, _worker_errors
-from sutler._stream_reader import EndOfStream, ReaderProgress, StreamReader
+from sutler._stream_random import RandomStates, WorkerRandom
+from sutler._stream_reader import EndOfStream, ReaderProgress, StreamReader, tell_epoch
 from sutler._worker import Hangup, WorkerOptions, receive, set_up
 
 #: What the trainer says: which kind of order, the epoch's number, and how long the rest is.
 ORDER = struct.Struct("<cQQ")
 BEGIN, READ = b"N", b"W"
 
-#: What a worker answers: the kind, the epoch's number, samples taken so far, and the lengths of the two parts that lie
-#: in the memory which comes along: a batch (or an exception), and the state after it.
-ANSWER = struct.Struct("<cQQQQ")
-BATCH, LAST_BATCH, END, ERROR = b"B", b"L", b"D", b"E"
+#: What a worker answers: the kind, the epoch's number, and the lengths of the two parts that lie in the memory which
+#: comes along: a batch (or an exception), and the reader's progress after it.
+ANSWER = struct.Struct("<cQQQ")
+BEGAN, BATCH, END, ERROR = b"N", b"B", b"D", b"E"
 
 
 def map_at_once(descriptor: int, size: int) -> mmap.mmap:
@@ -58,6 +59,7 @@ class StreamWorker:
         #: Why the epoch could not begin: raised for every batch of it.
         self._broken: BaseException | None = None
         self._reader: StreamReader | None = None
+        self._random = WorkerRandom()
         self._epoch = 0
 
     def serve(self) -> None:
@@ -67,53 +69,60 @@ class StreamWorker:
             kind, epoch, length = ORDER.unpack(head)
             body, _ = receive(self._channel, length, self._options.trainer)
             if kind == BEGIN:
-                self._begin(epoch, pickle.loads(body))
+                self._begin(epoch, *pickle.loads(body))
             else:
                 self._answer()
 
-    def _begin(self, epoch: int, start: ReaderProgress) -> None:
+    def _begin(self, epoch: int, start: ReaderProgress, dataset_epoch: int | None, stayed: bool) -> None:
         self._epoch = epoch
+        if stayed:
+            drawn = self._random.states()
+            began = ReaderProgress(random=None if drawn is None else RandomStates(began=drawn.now))
+            self._send(BEGAN, pickle.dumps(began), _payload.dump(None))
         self._reader = None
         self._broken = self._init_error
         if self._broken is None:
             options = self._options
             try:
+                tell_epoch(self._dataset, dataset_epoch)
                 self._reader = StreamReader(
-                    self._dataset, options.batch_size, options.drop_last, options.collate, start
+                    self._dataset, options.batch_size, options.drop_last, options.collate, start, self._random
                 )
             except Exception as error:
                 self._broken = error
 
     def _answer(self) -> None:
         try:
-            kind, samples, state, parts = self._read()
+            kind, progress, parts = self._read()
         except EndOfStream:
-            self._channel.sendall(ANSWER.pack(END, self._epoch, 0, 0, 0))
+            self._channel.sendall(ANSWER.pack(END, self._epoch, 0, 0))
             return
         except Exception as error:
             _, exception = _worker_errors.describe(error, self._options.worker)
-            kind, samples, state, parts = ERROR, 0, b"", _payload.dump(exception)
+            kind, progress, parts = ERROR, b"", _payload.dump(exception)
+        self._send(kind, progress, parts)
+
+    def _send(self, kind: bytes, progress: bytes, parts: tuple[bytes, list[memoryview], int]) -> None:
         head, views, size = parts
         memory = os.memfd_create("sutler-batch", os.MFD_CLOEXEC)
         try:
-            os.ftruncate(memory, size + len(state))
-            with map_at_once(memory, size + len(state)) as mapped, memoryview(mapped) as target:
+            os.ftruncate(memory, size + len(progress))
+            with map_at_once(memory, size + len(progress)) as mapped, memoryview(mapped) as target:
                 _payload.write(target[:size], head, views)
-                target[size:] = state
-            answer = ANSWER.pack(kind, self._epoch, samples, size, len(state))
+                target[size:] = progress
+            answer = ANSWER.pack(kind, self._epoch, size, len(progress))
             socket.send_fds(self._channel, [answer], [memory])
         finally:
             os.close(memory)
 
-    def _read(self) -> tuple[bytes, int, bytes, tuple[bytes, list[memoryview], int]]:
+    def _read(self) -> tuple[bytes, bytes, tuple[bytes, list[memoryview], int]]:
         if self._reader is None:
             raise self._broken or RuntimeError(
                 "a batch was asked for before the epoch began; please report this"
             )
         batch = self._reader.read()
         progress = self._reader.progress()
-        kind = LAST_BATCH if progress.ended else BATCH
-        return kind, progress.samples, progress.state or b"", _payload.dump(batch)
+        return BATCH, pickle.dumps(progress), _payload.dump(batch)
 
 
 def run_stream_worker(dataset: Any, connection: Connection, options: StreamOptions) -> None:

@@ -7,6 +7,7 @@ import socket
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sutler._backend import draw_seed
@@ -14,8 +15,9 @@ from sutler._cuda import make_pinner
 from sutler._stream_figures import MeasuredStream, StreamFigures
 from sutler._stream_processes import StreamWorkers
 from sutler._stream_progress import StreamProgress
-from sutler._stream_reader import EndOfStream, PrivateCollate, StreamReader
-from sutler._stream_worker import StreamOptions
+from sutler._stream_random import TrainerRandom
+from sutler._stream_reader import EndOfStream, PrivateCollate, StreamReader, tell_epoch
+from sutler._stream_worker import BEGAN, END, StreamOptions
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
@@ -54,7 +56,12 @@ class InlineStream:
         self._progress = progress
         self._pin = pin
         self._reader = StreamReader(
-            dataset, options.batch_size, options.drop_last, options.collate, progress.readers[0]
+            dataset,
+            options.batch_size,
+            options.drop_last,
+            options.collate,
+            progress.readers[0],
+            TrainerRandom(),
         )
         self._closed = False
 
@@ -106,12 +113,16 @@ class WorkerStream:
                 waiting = self._progress.waiting()
                 if not waiting:
                     return None
-                candidates = waiting if self._ready else waiting[:1]
+                # What all drew before the epoch must be known before the first state can be asked for.
+                candidates = self._workers.unheard or (waiting if self._ready else waiting[:1])
                 received = self._workers.receive(candidates, self._progress, self._timeout, self._stop)
                 if received is None:
                     return None
                 worker, answer = received
-                if answer.is_end:
+                if answer.kind == BEGAN:
+                    self._progress = self._progress.began(worker, answer.progress, self._workers.base_seed)
+                    continue
+                if answer.kind == END:
                     self._progress = self._progress.ended(worker)
                     continue
                 # Its turn is over even if what it delivered is an exception: the trainer may catch it and go on.
@@ -149,6 +160,7 @@ class StreamBackend:
         self._pin_memory = loader.pin_memory
         self._device = loader.device
         self._kept: StreamWorkers | None = None
+        self._dataset_epoch: int | None = None
         self._owner = os.getpid()
         self.num_workers = loader.num_workers
         self.figures = StreamFigures()
@@ -175,34 +187,54 @@ class StreamBackend:
             return own
         return f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}"
 
+    def set_epoch(self, epoch: int) -> None:
+        """Tells the dataset which epoch is the next; workers tell their copies when it begins."""
+        self._dataset_epoch = epoch
+        tell_epoch(self._dataset, epoch)
+
     def beginning(self) -> StreamProgress:
         """The progress of an epoch that has not begun."""
-        return StreamProgress.beginning(max(1, self.num_workers))
+        return StreamProgress.beginning(max(1, self.num_workers), self._dataset_epoch)
 
-    def begin(self, progress: StreamProgress | None) -> MeasuredStream:
-        """Begins an epoch, or goes on with one."""
+    def enter(self, progress: StreamProgress | None) -> StreamProgress:
+        """The progress to begin with: that of an earlier run, with its seeds, or none, with new ones."""
+        self._forget_if_forked()
         progress = progress or self.beginning()
+        if progress.base_seed is not None:
+            # Those that stayed were seeded by another run, or have drawn since.
+            self._end_kept()
+        elif self.num_workers > 0 and self._kept is None:
+            seed = draw_seed(self._generator, self._options.sample_seed)
+            progress = replace(progress, base_seed=seed)
+        if progress.dataset_epoch is not None:
+            self.set_epoch(progress.dataset_epoch)
+        return progress
+
+    def begin(self, progress: StreamProgress) -> MeasuredStream:
+        """Begins an epoch, or goes on with one."""
         return MeasuredStream(self._begin(progress), progress.samples, self.figures)
 
     def _begin(self, progress: StreamProgress) -> InlineStream | WorkerStream:
         pin = make_pinner(self._pin_memory, self._device)
         if self.num_workers == 0:
             return InlineStream(self._options, self._dataset, progress, pin)
-        workers = self._take()
+        kept, self._kept = self._kept, None
+        workers = kept or self._start(progress)
         workers.begin(progress, self._ahead)
         return WorkerStream(workers, progress, self._ready, self._timeout, pin, self._give_back)
 
-    def _take(self) -> StreamWorkers:
-        """Workers that stayed, unless an epoch that was not left has them; else new ones."""
+    def _start(self, progress: StreamProgress) -> StreamWorkers:
+        """Workers with the epoch's seeds, beside those that an epoch has which was not left."""
+        if progress.base_seed is None:
+            raise RuntimeError("an epoch began without seeds for its workers; please report this")
+        self._options.base_seed = progress.base_seed
+        self._options.trainer = os.getpid()
+        return StreamWorkers(self._dataset, self._options, self._context)
+
+    def _forget_if_forked(self) -> None:
         if self._owner != os.getpid():
             self._owner = os.getpid()
             self._kept = None
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            return kept
-        self._options.base_seed = draw_seed(self._generator, self._options.sample_seed)
-        self._options.trainer = os.getpid()
-        return StreamWorkers(self._dataset, self._options, self._context)
 
     def _give_back(self, workers: StreamWorkers) -> None:
         if self._persistent and self._kept is None and not workers.broken:
@@ -213,6 +245,9 @@ class StreamBackend:
     def end(self) -> None:
         """Ends workers that stayed."""
         self._persistent = False
+        self._end_kept()
+
+    def _end_kept(self) -> None:
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.end()

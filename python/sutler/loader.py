@@ -279,8 +279,13 @@ class Loader:
     # --- epochs ----------------------------------------------------------------------------------------------------
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch that the next ``iter(loader)`` runs; without it epochs count up from 0."""
+        """Chooses the epoch that the next ``iter(loader)`` runs; without it epochs count up from 0.
+
+        Tells the sampler, and a stream, that have a ``set_epoch`` of their own; a stream's copies in workers, too.
+        """
         self._clock.set_epoch(epoch)
+        if self._streams is not None:
+            self._streams.set_epoch(epoch)
         for given in (self._given_sampler, self._given_batch_sampler):
             inner = given if hasattr(given, "set_epoch") else getattr(given, "sampler", None)
             if inner is not None and hasattr(inner, "set_epoch"):
@@ -339,6 +344,7 @@ class Loader:
         """Begins an epoch at a position: its batches, how many there are if known, and how to call the rest off."""
         if self._streams is not None:
             self._check_open()
+            position.streams = self._streams.enter(position.streams)
             stream = self._streams.begin(position.streams)
             return stream, None, stream.close
         if self._in_process():

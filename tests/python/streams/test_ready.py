@@ -169,7 +169,7 @@ def test_the_others_go_on_after_an_exception() -> None:
 
 def test_a_killed_worker_is_an_error_once_its_batches_are_used_up() -> None:
     iterator = iter(make(HalfBroken(2000, kill=True), 2, order="ready"))
-    found = []
+    found: list[list[int]] = []
     with pytest.raises(sutler.WorkerError, match="SIGKILL") as caught:
         found.extend(batch.tolist() for batch in iterator)
     assert by_worker(found, 2)[1] == [[1, 3]]
