@@ -14,26 +14,25 @@ from typing import Any
 
 from sutler import _payload, _worker_errors
 from sutler._processes import WorkerPool
+from sutler._stream_memory import BatchMaps
 from sutler._stream_progress import StreamProgress
 from sutler._stream_reader import ReaderProgress
 from sutler._stream_worker import (
     ANSWER,
     BEGAN,
     BEGIN,
+    DONE,
     END,
     ERROR,
     ORDER,
     READ,
     StreamOptions,
-    map_at_once,
     run_stream_worker,
 )
 from sutler.errors import WorkerError
 
 #: How often a worker that should be at work is looked for: an orphan of its own may hold what would tell of its death.
 LOOK_SECONDS = 1.0
-#: Up to this many bytes a batch is copied: 256 KiB take some 30 µs, about as long as mapping them and using the map.
-COPIED_BYTES = 256 << 10
 
 
 @dataclass
@@ -42,11 +41,13 @@ class Answer:
 
     kind: bytes
     progress: ReaderProgress
-    payload: memoryview | None
+    payload: memoryview | None = None
+    #: Where in it the head is.
+    start: int = 0
 
     def value(self) -> Any:
         """The batch, in memory that lives as long as the batch; raises what the worker raised."""
-        value: Any = None if self.payload is None else _payload.load(self.payload)
+        value: Any = None if self.payload is None else _payload.load(self.payload, self.start)
         if self.kind == ERROR:
             raise _worker_errors.rebuild(value)
         return value
@@ -58,6 +59,7 @@ class StreamWorkers:
     def __init__(self, dataset: Any, options: StreamOptions, context: Any) -> None:
         self._pool = WorkerPool(dataset, options, context, run_stream_worker)
         self._channels: list[socket.socket] = []
+        self._maps = [BatchMaps() for _ in range(options.num_workers)]
         self._epoch = 0
         #: What the workers' seeds were made from.
         self.base_seed = options.base_seed
@@ -85,7 +87,8 @@ class StreamWorkers:
 
     def ask(self, worker: int) -> None:
         """Asks a worker for one more batch."""
-        self._order(worker, READ, b"")
+        done = self._maps[worker].done
+        self._order(worker, READ, b"".join(DONE.pack(*done.popleft()) for _ in range(len(done))))
 
     def _order(self, worker: int, kind: bytes, body: bytes) -> None:
         # What a dead worker sent before it died is still to be had; its death is an error when that is used up.
@@ -145,21 +148,24 @@ class StreamWorkers:
                 if not data:
                     raise self._lost(worker, progress)
                 received += data
-            kind, epoch, size, progress_size = ANSWER.unpack(received)
+            kind, epoch, slot, start, end, total = ANSWER.unpack(received)
+            maps = self._maps[worker]
+            for descriptor in descriptors:
+                maps.add(slot, descriptor)
             if epoch != self._epoch:
+                maps.give_back(slot)
                 return None
             if kind == BEGAN:
                 self.unheard.remove(worker)
             if kind == END:
-                return Answer(kind, replace(progress.readers[worker], ended=True), None)
-            if not descriptors:
+                return Answer(kind, replace(progress.readers[worker], ended=True))
+            if not maps.has(slot):
                 raise OSError(
-                    "a batch came without its memory: this process has too many files open. Raise `ulimit -n`, or "
-                    "keep fewer batches"
+                    "a batch came without its memory: this process has too many files open. Raise `ulimit -n`"
                 )
-            described = os.pread(descriptors[0], progress_size, size)
+            payload, described = maps.open(slot, end, total)
             reached = pickle.loads(described) if described else progress.readers[worker]
-            return Answer(kind, reached, _open(descriptors[0], size))
+            return Answer(kind, reached, payload, start)
         except ConnectionResetError:
             raise self._lost(worker, progress) from None
         finally:
@@ -178,15 +184,6 @@ class StreamWorkers:
     def end(self) -> None:
         """Hangs up and waits for the processes."""
         self._finalizer()
-
-
-def _open(descriptor: int, size: int) -> memoryview:
-    """The memory behind a descriptor, which may be closed afterwards."""
-    if size > COPIED_BYTES:
-        return memoryview(map_at_once(descriptor, size))
-    copied = bytearray(size)
-    os.preadv(descriptor, [copied], 0)
-    return memoryview(copied)
 
 
 def _end(owner: int, pool: WorkerPool, channels: list[socket.socket]) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sutler._stream_random import RandomStates, TrainerRandom, WorkerRandom
-from sutler._worker_info import as_if_no_worker
 
 
 class EndOfStream(Exception):  # noqa: N818 - not an error: there is no more
@@ -50,21 +49,6 @@ def tell_epoch(dataset: Any, epoch: int | None) -> None:
 
 def _is_stateful(value: Any) -> bool:
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
-
-
-class PrivateCollate:
-    """PyTorch's default collation, which in a worker would put every batch into shared memory of its own.
-
-    The batch is about to be copied into the memory that it travels in, so that would be a copy too many.
-    """
-
-    def __init__(self, collate: Callable[[Any], Any]) -> None:
-        self._collate = collate
-
-    def __call__(self, samples: Any) -> Any:
-        """Collates in private memory."""
-        with as_if_no_worker():
-            return self._collate(samples)
 
 
 class StreamReader:

@@ -11,12 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sutler._backend import draw_seed
-from sutler._cuda import make_pinner
+from sutler._cuda import BATCHES_AHEAD, make_pinner
+from sutler._stream_collate import PlacedCollate
 from sutler._stream_figures import MeasuredStream, StreamFigures
+from sutler._stream_memory import HELD
 from sutler._stream_processes import StreamWorkers
 from sutler._stream_progress import StreamProgress
 from sutler._stream_random import TrainerRandom
-from sutler._stream_reader import EndOfStream, PrivateCollate, StreamReader, tell_epoch
+from sutler._stream_reader import EndOfStream, StreamReader, tell_epoch
 from sutler._stream_worker import BEGAN, END, StreamOptions
 
 if TYPE_CHECKING:
@@ -177,7 +179,10 @@ class StreamBackend:
             trainer=os.getpid(),
             batch_size=loader.batch_size,
             drop_last=loader.drop_last,
-            collate=PrivateCollate(collate) if loader._collates_plainly() else collate,
+            collate=PlacedCollate() if loader.output == "torch" and loader._collates_plainly() else collate,
+            batches_held=loader.prefetch_factor
+            + HELD
+            + (2 * BATCHES_AHEAD if loader.device is not None else 0),
         )
 
     def fingerprint(self) -> str:
