@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sutler._output import import_torch, torch_is_installed
-from sutler._stream_reader import is_stream
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors
 
-#: Orders that this release can serve: of samples, and of the batches of streams.
-ORDERS = ("strict",)
-STREAM_ORDERS = ("strict", "ready")
+#: Orders that this release can serve.
+ORDERS = ("strict", "ready")
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,7 @@ def check_arguments(
     persistent_workers: bool,
     in_order: Any,
     order: str,
+    lateness: Any,
     seed: Any,
     output: str,
     device: Any,
@@ -114,11 +113,13 @@ def check_arguments(
         raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
     if not isinstance(in_order, bool):
         raise TypeError(f"in_order should be a bool, got {in_order!r}")
-    orders = STREAM_ORDERS if is_stream(dataset) else ORDERS
-    if order not in orders:
+    if order not in ORDERS:
         raise ValueError(
-            f"order should be one that this release has ({', '.join(map(repr, orders))}), got {order!r}"
+            f"order should be one that this release has ({', '.join(map(repr, ORDERS))}), got {order!r}"
         )
+    _check_integer("lateness", lateness, "a number of batches")
+    if not 0 <= lateness < 2**32:
+        raise ValueError(f"lateness should be a number of batches from 0 to 2**32 - 1, got {lateness}")
     _check_integer("seed", seed, "an integer from 0 to 2**64 - 1")
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed should be an integer from 0 to 2**64 - 1, got {seed!r}")

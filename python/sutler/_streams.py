@@ -40,12 +40,14 @@ def check_stream_arguments(
             )
     if errors != "raise":
         raise ValueError(
-            f"errors={errors!r} needs a dataset with __getitem__: a stream that raised cannot be asked for the sample "
-            "after the bad one. Catch the error inside the stream"
+            f"errors={errors!r} needs a dataset with __getitem__. A stream that raised has most often ended, as every "
+            "generator has, so leaving one sample out would leave out all that follow, unseen. Catch the error inside "
+            "the stream, around what makes one sample"
         )
     if return_ids:
         raise ValueError(
-            "return_ids=True needs a dataset with __getitem__: the samples of a stream have no indices"
+            "return_ids=True needs a dataset with __getitem__: the samples of a stream have no indices. Let the stream "
+            "yield a name or number with each sample"
         )
 
 
@@ -259,7 +261,10 @@ class StreamBackend:
 
 
 def warn_if_longer(dataset: Any, announced: int | None, samples: int, num_workers: int) -> None:
-    """Warns when more samples have come than ``len(loader)`` was computed from."""
+    """Warns when more samples have come than ``len(loader)`` was computed from.
+
+    PyTorch compares batches with samples there, and so keeps silent about most streams that come once per worker.
+    """
     if announced is None or samples <= announced:
         return
     remedy = (
@@ -271,5 +276,5 @@ def warn_if_longer(dataset: Any, announced: int | None, samples: int, num_worker
     warnings.warn(
         f"Length of IterableDataset {dataset} was reported to be {announced} (when accessing len(dataloader)), but "
         f"{samples} samples have been fetched. {remedy}",
-        stacklevel=3,
+        stacklevel=4,  # where the trainer asked for the batch
     )

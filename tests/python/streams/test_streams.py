@@ -242,6 +242,8 @@ def test_our_own_arguments_that_streams_cannot_serve(workers: int) -> None:
         make(Plain(4), workers, return_ids=True)
     with pytest.raises(ValueError, match="errors='skip'"):
         make(Plain(4), workers, errors="skip")
+    with pytest.raises(ValueError, match="Catch the error inside the stream"):
+        make(Plain(4), workers, errors=sutler.Errors(max=3))
     with pytest.raises(TypeError, match="has neither"):
         sutler.Loader(object())
 
