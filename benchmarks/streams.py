@@ -11,7 +11,7 @@ import argparse
 import multiprocessing
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -73,16 +73,16 @@ def _dataset(case: str, samples: int) -> Any:
     return Repeated()
 
 
-#: The loaders of this process, one per case. Only the seat of a contender has any.
-_loaders: dict[str, Any] = {}
+#: The loaders of this process, by contender and case. Only the seat of a contender has any.
+_loaders: dict[tuple[str, str], Any] = {}
 
 
-def _take_seat(name: str, cases: list[str], workers: int, batches_share: float) -> None:
+def _take_seat(name: str, cases: list[str], workers: int, share: float) -> None:
     module, loader = CONTENDERS[name]
     make = getattr(__import__(module, fromlist=[loader]), loader)
     for case in cases:
-        _loaders[case] = make(
-            _dataset(case, _batches(case, workers, batches_share) * CASES[case].batch_size),
+        _loaders[name, case] = make(
+            _dataset(case, _batches(case, workers, share) * CASES[case].batch_size),
             batch_size=CASES[case].batch_size,
             num_workers=workers,
             persistent_workers=True,
@@ -95,14 +95,24 @@ def _batches(case: str, workers: int, share: float) -> int:
     return max(1, round(CASES[case].batches * share / workers)) * workers
 
 
-def _run_epoch(case: str) -> tuple[float, int]:
+def _run_epoch(name: str, case: str) -> tuple[float, int]:
     started = time.perf_counter()
     batches = 0
-    for batch in _loaders[case]:
+    for batch in _loaders[name, case]:
         tensor = batch["tokens"] if isinstance(batch, dict) else batch
         tensor.view(-1)[-1].item()
         batches += 1
     return time.perf_counter() - started, batches
+
+
+def seat(name: str, cases: list[str], workers: int, share: float) -> Executor:
+    """A process of its own for a contender, started afresh so that it inherits no threads."""
+    return ProcessPoolExecutor(
+        max_workers=1,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_take_seat,
+        initargs=(name, cases, workers, share),
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,24 +127,15 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         case: {name: [] for name in CONTENDERS} for case in arguments.cases
     }
     with ExitStack() as stack:
-        seats = {
-            name: stack.enter_context(
-                ProcessPoolExecutor(
-                    max_workers=1,
-                    mp_context=multiprocessing.get_context("spawn"),
-                    initializer=_take_seat,
-                    initargs=(name, arguments.cases, arguments.workers, arguments.share),
-                )
-            )
-            for name in CONTENDERS
-        }
+        settings = (arguments.cases, arguments.workers, arguments.share)
+        seats = {name: stack.enter_context(seat(name, *settings)) for name in CONTENDERS}
         order = list(seats)
         for number in range(arguments.rounds + 1):
             say(f"round {number} of {arguments.rounds}" if number else "warming up")
             turned = order[number % len(order) :] + order[: number % len(order)]
             for case in arguments.cases:
                 for name in turned:
-                    taken, batches = seats[name].submit(_run_epoch, case).result()
+                    taken, batches = seats[name].submit(_run_epoch, name, case).result()
                     expected = _batches(case, arguments.workers, arguments.share)
                     if batches != expected:
                         raise ContenderError(f"{name} delivered {batches} batches of {case}, not {expected}")

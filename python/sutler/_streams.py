@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sutler._backend import draw_seed
 from sutler._cuda import BATCHES_AHEAD, make_pinner
-from sutler._stream_collate import PlacedCollate
+from sutler._stream_collate import NumpyCollate, TorchCollate
 from sutler._stream_figures import MeasuredStream, StreamFigures
 from sutler._stream_memory import HELD
 from sutler._stream_processes import StreamWorkers
@@ -169,6 +169,8 @@ class StreamBackend:
         self.num_workers = loader.num_workers
         self.figures = StreamFigures()
         collate = loader._collation()
+        if loader._collates_plainly():
+            collate = TorchCollate() if loader.output == "torch" else NumpyCollate()
         self._options = StreamOptions(
             worker=0,
             num_workers=loader.num_workers,
@@ -181,7 +183,7 @@ class StreamBackend:
             trainer=os.getpid(),
             batch_size=loader.batch_size,
             drop_last=loader.drop_last,
-            collate=PlacedCollate() if loader.output == "torch" and loader._collates_plainly() else collate,
+            collate=collate,
             batches_held=loader.prefetch_factor
             + HELD
             + (2 * BATCHES_AHEAD if loader.device is not None else 0),

@@ -13,7 +13,8 @@ import pytest
 import sutler
 import torch
 from sutler import _payload
-from sutler._stream_collate import PlacedCollate
+from sutler._python_batches import numpy_collate
+from sutler._stream_collate import NumpyCollate, TorchCollate
 from sutler._stream_memory import COPIED_BYTES, NO_SLOT, BatchMaps, BatchMemory
 from torch.utils.data import default_collate
 
@@ -167,12 +168,12 @@ def check(batch: Any) -> None:
         assert bool((array == number).all())
 
 
-@pytest.mark.parametrize("order", ["strict", "ready"])
-def test_an_epoch_stays_in_its_slots(order: Any) -> None:
+@pytest.mark.parametrize("options", [{}, {"order": "ready"}, {"output": "numpy"}], ids=str)
+def test_an_epoch_stays_in_its_slots(options: dict[str, Any]) -> None:
     places = set()
-    for batch in make(Filled(120), 2, order=order):
+    for batch in make(Filled(120), 2, **options):
         check(batch)
-        places.add(batch["image"].data_ptr())
+        places.add(np.asarray(batch["image"]).__array_interface__["data"][0])
     assert len(places) <= 2 * 4, "two ahead and two in hand, for each worker"
 
 
@@ -271,7 +272,7 @@ def test_collation_is_pytorchs(samples: list[Any]) -> None:
     channel.send(filled(1 << 20, 0))
     channel.bring_back()
     channel.memory.begin()
-    collate = PlacedCollate()
+    collate = TorchCollate()
     collate.use(channel.memory)
     expected = default_collate(samples)
     collated = collate(samples)
@@ -296,8 +297,32 @@ def test_collation_is_pytorchs(samples: list[Any]) -> None:
     compare(found, expected)
 
 
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [np.ones((100, 90)), np.zeros((100, 90))],
+        [np.ones(9000, np.int16), np.zeros(9000, np.float32)],
+        [np.array([None] * 9000), np.array([1] * 9000)],
+        [{"x": (np.ones(9000)[::2], "a")}, {"x": (np.zeros(4500), "b")}],
+        [1, 2],
+    ],
+    ids=["arrays", "mixed", "objects", "dicts", "numbers"],
+)
+def test_collation_of_arrays(samples: list[Any]) -> None:
+    channel = Channel(1)
+    channel.send(filled(1 << 20, 0))
+    channel.bring_back()
+    channel.memory.begin()
+    collate = NumpyCollate()
+    collate.use(channel.memory)
+    expected = numpy_collate(samples)
+    found = channel.send(collate(samples))
+    np.testing.assert_equal(found, expected)
+    assert isinstance(expected, dict) or found.dtype == expected.dtype
+
+
 def test_tensors_that_differ_in_shape_are_pytorchs_error() -> None:
-    collate = PlacedCollate()
+    collate = TorchCollate()
     collate.use(BatchMemory(1))
     with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
         collate([torch.ones(9000), torch.ones(9001)])
