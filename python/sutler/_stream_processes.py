@@ -161,7 +161,8 @@ class StreamWorkers:
                 return Answer(kind, replace(progress.readers[worker], ended=True))
             if not maps.has(slot):
                 raise OSError(
-                    "a batch came without its memory: this process has too many files open. Raise `ulimit -n`"
+                    "a batch came without its memory: this process has too many files open. Raise `ulimit -n`, or "
+                    "keep fewer batches"
                 )
             payload, described = maps.open(slot, end, total)
             reached = pickle.loads(described) if described else progress.readers[worker]

@@ -32,7 +32,7 @@ class Uneven(Plain):
         info = sutler.get_worker_info()
         for number in share(self.count):
             if info is not None and info.id == 0:
-                time.sleep(0.03)
+                time.sleep(0.01)
             yield number
 
 
@@ -43,7 +43,7 @@ class UnevenStateful(StatefulDataset):
         info = sutler.get_worker_info()
         for number in super().__iter__():
             if info is not None and info.id == 0:
-                time.sleep(0.03)
+                time.sleep(0.01)
             yield number
 
 
