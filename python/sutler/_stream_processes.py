@@ -75,10 +75,15 @@ class StreamWorkers:
             self.end()
             raise
 
+    @property
+    def stayed(self) -> bool:
+        """Whether they have served an epoch."""
+        return self._epoch > 0
+
     def begin(self, progress: StreamProgress, batches_ahead: int) -> None:
         """Begins an epoch at some progress, and asks for the first batches."""
+        stayed = self.stayed
         self._epoch += 1
-        stayed = self._epoch > 1
         self.unheard = list(range(len(self._channels))) if stayed else []
         for worker, reader in enumerate(progress.readers):
             self._order(worker, BEGIN, pickle.dumps((reader, progress.dataset_epoch, stayed)))

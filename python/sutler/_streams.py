@@ -205,38 +205,33 @@ class StreamBackend:
         """The progress of an epoch that has not begun."""
         return StreamProgress.beginning(max(1, self.num_workers), self._dataset_epoch)
 
-    def enter(self, progress: StreamProgress | None) -> StreamProgress:
-        """The progress to begin with: that of an earlier run, with its seeds, or none, with new ones."""
-        self._forget_if_forked()
+    def begin(self, progress: StreamProgress | None) -> tuple[MeasuredStream, StreamProgress]:
+        """Begins an epoch, or goes on with one of an earlier run; with its progress, which has the seeds by now."""
         progress = progress or self.beginning()
-        if progress.base_seed is not None:
-            # Those that stayed were seeded by another run, or have drawn since.
-            self._end_kept()
-        elif self.num_workers > 0 and self._kept is None:
-            seed = draw_seed(self._generator, self._options.sample_seed)
-            progress = replace(progress, base_seed=seed)
         if progress.dataset_epoch is not None:
             self.set_epoch(progress.dataset_epoch)
-        return progress
-
-    def begin(self, progress: StreamProgress) -> MeasuredStream:
-        """Begins an epoch, or goes on with one."""
-        return MeasuredStream(self._begin(progress), progress.samples, self.figures)
-
-    def _begin(self, progress: StreamProgress) -> InlineStream | WorkerStream:
+        stream: InlineStream | WorkerStream
         pin = make_pinner(self._pin_memory, self._device)
         if self.num_workers == 0:
-            return InlineStream(self._options, self._dataset, progress, pin)
-        kept, self._kept = self._kept, None
-        workers = kept or self._start(progress)
-        workers.begin(progress, self._ahead)
-        return WorkerStream(workers, progress, self._ready, self._timeout, pin, self._give_back)
+            stream = InlineStream(self._options, self._dataset, progress, pin)
+        else:
+            workers = self._take(progress.base_seed)
+            if not workers.stayed:  # else their seeds are of no use without what they have drawn since
+                progress = replace(progress, base_seed=workers.base_seed)
+            workers.begin(progress, self._ahead)
+            stream = WorkerStream(workers, progress, self._ready, self._timeout, pin, self._give_back)
+        return MeasuredStream(stream, progress.samples, self.figures), progress
 
-    def _start(self, progress: StreamProgress) -> StreamWorkers:
-        """Workers with the epoch's seeds, beside those that an epoch has which was not left."""
-        if progress.base_seed is None:
-            raise RuntimeError("an epoch began without seeds for its workers; please report this")
-        self._options.base_seed = progress.base_seed
+    def _take(self, base_seed: int | None) -> StreamWorkers:
+        """Workers that stayed, unless an epoch that was not left has them, or it is some others' seeds we need."""
+        self._forget_if_forked()
+        if base_seed is None:
+            kept, self._kept = self._kept, None
+            if kept is not None:
+                return kept
+            base_seed = draw_seed(self._generator, self._options.sample_seed)
+        self._end_kept()
+        self._options.base_seed = base_seed
         self._options.trainer = os.getpid()
         return StreamWorkers(self._dataset, self._options, self._context)
 

@@ -344,8 +344,7 @@ class Loader:
         """Begins an epoch at a position: its batches, and how to call the rest off."""
         if self._streams is not None:
             self._check_open()
-            position.streams = self._streams.enter(position.streams)
-            stream = self._streams.begin(position.streams)
+            stream, position.streams = self._streams.begin(position.streams)
             return stream, stream.close
         # A sampler that draws otherwise than before is found out here, before anything is started.
         begun = position.consumed > 0 or position.served is not None
