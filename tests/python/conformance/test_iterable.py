@@ -117,6 +117,23 @@ def test_workers_share_a_stream_that_worker_init_fn_cuts(load: Callable[..., Any
         assert flat(loader) == [0, 4, 1, 5, 2, 6, 3]
 
 
+class Introspective(IterableDataset[Any]):
+    """Yields what its worker knows of itself."""
+
+    def __iter__(self) -> Any:
+        info = get_worker_info()
+        assert info is not None
+        yield info.id, info.num_workers, info.seed - info.id, info.dataset is self
+
+
+def test_a_stream_knows_its_worker(load: Callable[..., Any]) -> None:
+    loader = load(Introspective(), batch_size=None, num_workers=2, persistent_workers=True)
+    first, second = list(loader), list(loader)
+    assert first == second, "workers that stay are the same in every epoch"
+    assert [(worker, workers, own) for worker, workers, _, own in first] == [(0, 2, True), (1, 2, True)]
+    assert len({base for _, _, base, _ in first}) == 1, "all seeds come from one"
+
+
 @pytest.mark.parametrize("shares", [(5, 1), (0, 6), (1, 5), (6, 0)], ids=str)
 def test_uneven_shares(load: Callable[..., Any], shares: tuple[int, int]) -> None:
     loader = load(ShardedStream(6, shares), batch_size=2, num_workers=2)
