@@ -49,6 +49,8 @@ struct Finished {
     /// The batch with its row, which the worker has let go of; `None` when it had none because the run ended.
     batch: Option<u64>,
     at: Instant,
+    /// Whether it was begun before its turn.
+    early: bool,
     /// A failure that ends the run at once.
     fatal: Option<Failure>,
 }
@@ -58,6 +60,9 @@ impl State {
     fn finish(&mut self, finished: Finished) -> bool {
         // The run may have been called off meanwhile; then nobody wants to know.
         let Some(run) = self.runs.iter_mut().find(|run| run.id == finished.run) else { return false };
+        if finished.early {
+            run.finish_early();
+        }
         if let Some(failure) = finished.fatal {
             run.break_off(RunError::Sample(failure));
             return true;
@@ -234,7 +239,7 @@ impl Toolbox {
                 let mut claim = Claim::of(shared, ticket, index);
                 self.work_here(ticket, sample, &mut claim);
                 let (run, batch) = (ticket.run, claim.let_go());
-                finished.push(Finished { run, batch, at: Instant::now(), fatal: None });
+                finished.push(Finished { run, batch, at: Instant::now(), early: ticket.early, fatal: None });
             }
         }
     }
@@ -253,7 +258,7 @@ impl Toolbox {
             let claim = claims.claim(index);
             claim.finish(Outcome { record, finished: Instant::now(), failure, own: None, foreign });
             let (run, batch) = (ticket.run, claim.let_go());
-            finished.push(Finished { run, batch, at: Instant::now(), fatal });
+            finished.push(Finished { run, batch, at: Instant::now(), early: ticket.early, fatal });
         }
     }
 

@@ -23,7 +23,7 @@ pub use engine::{Engine, usable_cores};
 pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
 pub use memory::{Arena, ArenaError, BatchMemory};
-pub use metrics::{Metrics, Snapshot, StageSummary, Stalls};
+pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
 pub use preparation::{
     Elsewhere, ForeignRow, Order, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord, SharedRow,
     Target,

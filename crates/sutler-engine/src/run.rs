@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sutler_core::{Assembly, EpochPlan, JobCursor, Ledger, SampleId};
+use sutler_core::{Assembly, Costs, EpochPlan, JobCursor, Ledger, SampleId};
 
 use crate::batch::{OpenBatch, block_bytes};
 use crate::engine::Shared;
 use crate::metrics::Delivery;
+use crate::process::FIRST_KEYED;
 use crate::{
     Arena, ArenaError, Batch, BatchMemory, ErrorPolicy, Failure, Metrics, Preparation, RowSpec, RunError,
 };
@@ -53,6 +54,8 @@ pub struct Job {
     pub(crate) options: JobOptions,
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) metrics: Metrics,
+    /// What samples cost in earlier epochs.
+    costs: Mutex<Costs>,
     failures: Mutex<EpochFailures>,
 }
 
@@ -87,6 +90,7 @@ impl Job {
             options,
             arena,
             metrics: Metrics::default(),
+            costs: Mutex::default(),
             failures: Mutex::default(),
         }))
     }
@@ -101,6 +105,10 @@ impl Job {
     #[must_use]
     pub fn arena(&self) -> Option<&Arc<Arena>> {
         self.arena.as_ref()
+    }
+
+    fn costs(&self) -> MutexGuard<'_, Costs> {
+        self.costs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn epoch_failures(&self) -> MutexGuard<'_, EpochFailures> {
@@ -139,6 +147,8 @@ pub(crate) struct Ticket {
     samples: [SampleId; TICKET_MAX],
     count: usize,
     pub rows: TicketRows,
+    /// Whether it is for a sample that is begun before its turn.
+    pub early: bool,
 }
 
 /// Where the samples of a ticket go.
@@ -170,6 +180,8 @@ pub(crate) struct RunState {
     delivered: u64,
     /// Where rows are given to samples as they get ready: who gets which, and the next step to be prepared.
     late: Option<(Assembly, u64)>,
+    /// Samples known to be slow, to be begun before their turn, and those that are being prepared so.
+    early: EarlyStarts,
     /// An error that ends the run.
     broken: Option<RunError>,
 }
@@ -192,6 +204,7 @@ impl RunState {
             next_batch: 0,
             delivered: 0,
             late,
+            early: EarlyStarts::default(),
             broken: None,
         };
         state.ledger.extend(state.positions());
@@ -222,35 +235,63 @@ impl RunState {
         if self.broken.is_some() {
             return None;
         }
+        if self.look_for_slow_samples() {
+            while let Some(place) = self.early.next(threads) {
+                let begun = self.begin_early(place);
+                if begun.is_some() {
+                    return begun;
+                }
+            }
+        }
         if self.late.is_some() {
-            return self.take_late_ticket(appetite, threads);
+            self.take_late_ticket(appetite, threads)
+        } else {
+            self.take_planned_ticket(appetite, threads)
         }
-        if self.in_flight.back().is_none_or(|last| last.next_row == last.samples.len()) {
-            self.open_planned_batch()?;
+    }
+
+    fn take_planned_ticket(&mut self, appetite: usize, threads: usize) -> Option<Ticket> {
+        let is_open = |entry: &InFlight| {
+            entry.positions[entry.next_row..].iter().any(|&position| self.ledger.is_left(position))
+        };
+        let index = match self.in_flight.iter().position(is_open) {
+            Some(index) => index,
+            None => {
+                self.open_planned_batch()?;
+                self.in_flight.len() - 1
+            }
+        };
+        let entry = &mut self.in_flight[index];
+        // Some may have been begun early.
+        while !self.ledger.is_left(entry.positions[entry.next_row]) {
+            entry.next_row += 1;
         }
-        let last = self.in_flight.back_mut()?;
-        let first = last.next_row;
-        let count = fair_share(appetite, last.samples.len() - first, threads);
+        let first = entry.next_row;
+        let left = entry.positions[first..].iter().take_while(|&&position| self.ledger.is_left(position));
+        let count = fair_share(appetite, left.count(), threads);
         let mut samples = [SampleId(0); TICKET_MAX];
-        samples[..count].copy_from_slice(&last.samples[first..first + count]);
-        lease(&mut self.ledger, last.positions[first..first + count].iter().copied());
-        last.next_row += count;
-        let rows = TicketRows::Known(Arc::clone(&last.batch), first);
-        Some(Ticket { run: self.id, job: Arc::clone(&self.job), epoch: self.epoch, samples, count, rows })
+        samples[..count].copy_from_slice(&entry.samples[first..first + count]);
+        lease(&mut self.ledger, entry.positions[first..first + count].iter().copied());
+        entry.next_row += count;
+        let rows = TicketRows::Known(Arc::clone(&entry.batch), first);
+        Some(self.ticket(samples, count, rows, false))
     }
 
     fn take_late_ticket(&mut self, appetite: usize, threads: usize) -> Option<Ticket> {
-        let (_, next_step) = self.late.as_mut()?;
         let batch_size = u64::from(self.plan.batch_size()?);
-        // No more steps than there are rows in the batches ahead, so that each is sure to find one.
-        let end =
-            self.plan.steps().min((self.delivered + self.job.options.batches_ahead as u64) * batch_size);
+        let end = self.late_window();
+        let (_, next_step) = self.late.as_mut()?;
+        let is_left = |step: u64| self.ledger.is_left(self.plan.position(step));
+        while *next_step < end && !is_left(*next_step) {
+            *next_step += 1;
+        }
         let first = *next_step;
         if first >= end {
             return None;
         }
-        let left_of_batch = (batch_size - first % batch_size).min(end - first) as usize;
-        let count = fair_share(appetite, left_of_batch, threads);
+        let end_of_batch = end.min((first / batch_size + 1) * batch_size);
+        let left = (first..end_of_batch).take_while(|&step| is_left(step)).count();
+        let count = fair_share(appetite, left, threads);
         *next_step += count as u64;
         let steps = first..first + count as u64;
         lease(&mut self.ledger, steps.clone().map(|step| self.plan.position(step)));
@@ -258,8 +299,63 @@ impl RunState {
         for (cell, step) in samples.iter_mut().zip(steps) {
             *cell = self.plan.sample(step);
         }
-        let rows = TicketRows::Late(first);
-        Some(Ticket { run: self.id, job: Arc::clone(&self.job), epoch: self.epoch, samples, count, rows })
+        Some(self.ticket(samples, count, TicketRows::Late(first), false))
+    }
+
+    fn ticket(&self, samples: [SampleId; TICKET_MAX], count: usize, rows: TicketRows, early: bool) -> Ticket {
+        Ticket { run: self.id, job: Arc::clone(&self.job), epoch: self.epoch, samples, count, rows, early }
+    }
+
+    /// Steps before this one may be begun: no more than there are rows in the batches ahead, so that each is sure to
+    /// find one.
+    fn late_window(&self) -> u64 {
+        let batches = self.delivered + self.job.options.batches_ahead as u64;
+        self.plan.steps().min(batches * u64::from(self.plan.batch_size().unwrap_or(0)))
+    }
+
+    /// Notes which of the samples that may be begun are slow; false where none is to be begun early.
+    fn look_for_slow_samples(&mut self) -> bool {
+        // The first batch is wanted soonest, and all hands are to work at it.
+        if self.delivered == 0 || !self.job.costs().any_slow() {
+            return false;
+        }
+        if self.late.is_some() {
+            let end = self.late_window();
+            let costs = self.job.costs();
+            let slow = (self.early.seen..end).filter(|&step| costs.is_slow(self.plan.sample(step)));
+            self.early.steps.extend(slow.map(|step| (step, 0)));
+            self.early.seen = self.early.seen.max(end);
+        } else {
+            while self.open_planned_batch().is_some() {}
+            let costs = self.job.costs();
+            for entry in self.in_flight.iter().filter(|entry| entry.batch.index >= self.early.seen) {
+                let rows = entry.samples.iter().enumerate().filter(|&(_, &sample)| costs.is_slow(sample));
+                self.early.steps.extend(rows.map(|(row, _)| (entry.batch.index, row)));
+            }
+            self.early.seen = self.next_batch;
+        }
+        true
+    }
+
+    /// Begins a slow sample before its turn, unless that has come.
+    fn begin_early(&mut self, (place, row): (u64, usize)) -> Option<Ticket> {
+        let (sample, position, rows) = if self.late.is_some() {
+            (self.plan.sample(place), self.plan.position(place), TicketRows::Late(place))
+        } else {
+            let entry = self.in_flight.iter().find(|entry| entry.batch.index == place)?;
+            (entry.samples[row], entry.positions[row], TicketRows::Known(Arc::clone(&entry.batch), row))
+        };
+        if !self.ledger.is_left(position) {
+            return None;
+        }
+        lease(&mut self.ledger, std::iter::once(position));
+        self.early.running += 1;
+        Some(self.ticket([sample; TICKET_MAX], 1, rows, true))
+    }
+
+    /// A sample that was begun before its turn is finished.
+    pub fn finish_early(&mut self) {
+        self.early.running -= 1;
     }
 
     /// Gives a step that is ready its row. `None` when the run has ended meanwhile.
@@ -379,6 +475,27 @@ impl RunState {
 
     fn is_finished(&self) -> bool {
         self.delivered == self.plan.batches() && !self.plan.is_open()
+    }
+}
+
+/// Slow samples that are begun before their turn.
+///
+/// Where it is known from earlier epochs which samples are slow, they are begun as soon as there is room for them, so that
+/// the batch they belong to need not wait; but at most half of the workers are at such samples, as the others are needed
+/// for the batch that is next.
+#[derive(Default)]
+struct EarlyStarts {
+    /// Steps, or batches and rows where rows are known, that wait to be begun.
+    steps: VecDeque<(u64, usize)>,
+    /// Steps or batches before this one have been looked at.
+    seen: u64,
+    /// How many are being prepared.
+    running: usize,
+}
+
+impl EarlyStarts {
+    fn next(&mut self, threads: usize) -> Option<(u64, usize)> {
+        if self.running < threads / 2 { self.steps.pop_front() } else { None }
     }
 }
 
@@ -625,9 +742,14 @@ impl RunState {
         self.is_finished().then_some(Ok(Waited::End))
     }
 
-    /// Writes a delivered batch into the ledger.
+    /// Writes a delivered batch into the ledger, and what its samples cost into the book of costs.
     fn settle(&mut self, entry: &InFlight) {
+        let mut costs = self.job.costs();
         for (row, &position) in entry.positions.iter().enumerate() {
+            if let Some(cost) = entry.batch.cost(row) {
+                let microseconds = u64::try_from(cost.as_micros()).unwrap_or(u64::MAX);
+                costs.note(entry.samples[row], microseconds, FIRST_KEYED as usize);
+            }
             let settled = if entry.batch.failed(row) {
                 self.ledger.fail(position)
             } else {
