@@ -171,7 +171,7 @@ def check(batch: Any) -> None:
 @pytest.mark.parametrize("options", [{}, {"order": "ready"}, {"output": "numpy"}], ids=str)
 def test_an_epoch_stays_in_its_slots(options: dict[str, Any]) -> None:
     places = set()
-    for batch in make(Filled(120), 2, **options):
+    for batch in make(Filled(80), 2, **options):
         check(batch)
         places.add(np.asarray(batch["image"]).__array_interface__["data"][0])
     assert len(places) <= 2 * 4, "two ahead and two in hand, for each worker"
