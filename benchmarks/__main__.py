@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import h200, images, machine, memory, quality, slow_items, startup
+from benchmarks import h200, images, machine, memory, quality, slow_items, startup, streams
 from benchmarks.outcome import NameTakenError, document, folder_for, save
 from benchmarks.worker import ContenderError
 
@@ -19,9 +19,10 @@ BENCHMARKS = {
     "quality": quality,
     "h200": h200,
     "slow-items": slow_items,
+    "streams": streams,
 }
 #: Benchmarks whose samples are no photos.
-WITHOUT_PHOTOS = {"slow-items"}
+WITHOUT_PHOTOS = {"slow-items", "streams"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

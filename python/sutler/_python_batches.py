@@ -38,19 +38,19 @@ def _as_it_is(sample: Any) -> Any:
     return sample
 
 
-def numpy_collate(values: list[Any]) -> Any:
+def numpy_collate(values: list[Any], stack: Callable[[list[Any]], Any] = np.stack) -> Any:
     """What PyTorch's default collation does, with arrays for tensors."""
     first = values[0]
     if isinstance(first, np.ndarray | np.generic | bool | int | float) or hasattr(first, "__array__"):
-        return np.stack([np.asarray(value) for value in values])
+        return stack([np.asarray(value) for value in values])
     if isinstance(first, str | bytes):
         return values
     if isinstance(first, dict):
-        return {key: numpy_collate([value[key] for value in values]) for key in first}
+        return {key: numpy_collate([value[key] for value in values], stack) for key in first}
     if isinstance(first, tuple | list):
         if any(len(value) != len(first) for value in values):
             raise RuntimeError("each element in list of batch should be of equal size")
-        columns = [numpy_collate(list(column)) for column in zip(*values, strict=True)]
+        columns = [numpy_collate(list(column), stack) for column in zip(*values, strict=True)]
         return type(first)(*columns) if hasattr(first, "_fields") else columns
     raise TypeError(
         f"a batch cannot be made of {type(first).__name__} objects; pass a collate_fn, or return arrays, numbers, "

@@ -64,8 +64,9 @@ class Loader:
         persistent_workers: Keep worker processes between epochs; threads always stay.
         in_order: ``False`` is ``order="ready"``.
         order: ``"strict"``: the seeded permutation exactly. ``"ready"``: the same samples in batches as they get ready,
-            so that a slow one holds up nobody; what a batch sampler drew stays together.
-        lateness: By how many batches a slow sample may be late in ``"ready"``.
+            so that a slow one holds up nobody; what a batch sampler drew stays together. Of a stream, whose workers
+            make whole batches: theirs in turn, or whichever is ready.
+        lateness: By how many batches a slow sample may be late in ``"ready"``; has no meaning for a stream.
         seed: With the epoch and the sample's index, decides all randomness.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
@@ -312,8 +313,11 @@ class Loader:
         """Chooses the epoch to run next; without it epochs count up from 0.
 
         An epoch begins with its first batch, so this may also follow ``iter(loader)``, as it does in some trainers.
+        Tells the sampler, and a stream, that have a ``set_epoch`` of their own; a stream's copies in workers, too.
         """
         self._clock.set_epoch(epoch)
+        if self._streams is not None:
+            self._streams.set_epoch(epoch)
         if self._told_epoch is not None:
             self._told_epoch.set_epoch(epoch)
 
@@ -387,7 +391,7 @@ class Loader:
         """Begins an epoch at a position: its batches, and how to call the rest off."""
         if self._streams is not None:
             self._check_open()
-            stream = self._streams.begin(position.streams)
+            stream, position.streams = self._streams.begin(position.streams)
             return stream, stream.close
         # A sampler that draws otherwise than before is found out here, before anything is started.
         begun = position.consumed > 0 or position.served is not None

@@ -66,6 +66,11 @@ DIFFERENCES = {
         sutler="Samples do: a batch is filled with those that are ready. What a batch sampler drew stays together.",
         reason="A slow sample holds up neither its batch nor the others in it, and is late by a bounded number.",
     ),
+    "length_warning": Difference(
+        torch="The warning about a stream that is longer than it said compares batches with the samples it announced.",
+        sutler="It compares samples with samples.",
+        reason="A stream that comes once per worker is what it is about, and with batches PyTorch keeps silent.",
+    ),
     "worker_error": Difference(
         torch="The death of a worker is a `RuntimeError`.",
         sutler="It is a `sutler.WorkerError`, a subclass, which also knows the sample that was being prepared.",
