@@ -104,7 +104,15 @@ fn op() -> impl Strategy<Value = Value> {
     ]
 }
 
+/// Six epochs of a picture in two ways make a slow case, so there are few of them unless PROPTEST_CASES says otherwise.
+fn config() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { usual.cases } else { 64 };
+    ProptestConfig { cases, ..usual }
+}
+
 proptest! {
+    #![proptest_config(config())]
     #[test]
     fn a_kept_sample_comes_out_as_from_its_file(
         ops in prop::collection::vec(op(), 0..5),
