@@ -6,7 +6,6 @@ a batch can stay where it is for as long as the trainer holds it, and nothing is
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import pickle
@@ -19,7 +18,7 @@ from typing import Any
 
 from sutler import _payload, _worker_errors
 from sutler._stream_reader import EndOfStream, ReaderProgress, StreamReader
-from sutler._worker import Hangup, WorkerOptions, receive, set_up
+from sutler._worker import WorkerOptions, receive, set_up, until_hangup
 
 #: What the trainer says: which kind of order, the epoch's number, and how long the rest is.
 ORDER = struct.Struct("<cQQ")
@@ -63,9 +62,9 @@ class StreamWorker:
     def serve(self) -> None:
         """Answers orders until the trainer hangs up."""
         while True:
-            head, _ = receive(self._channel, ORDER.size, self._options.trainer)
+            head, _ = receive(self._channel, ORDER.size)
             kind, epoch, length = ORDER.unpack(head)
-            body, _ = receive(self._channel, length, self._options.trainer)
+            body, _ = receive(self._channel, length)
             if kind == BEGIN:
                 self._begin(epoch, pickle.loads(body))
             else:
@@ -119,5 +118,5 @@ class StreamWorker:
 def run_stream_worker(dataset: Any, connection: Connection, options: StreamOptions) -> None:
     """The life of a worker process."""
     channel, init_error = set_up(dataset, connection, options)
-    with channel, contextlib.suppress(Hangup, BrokenPipeError, ConnectionResetError):
+    with channel, until_hangup(options):
         StreamWorker(dataset, channel, options, init_error).serve()

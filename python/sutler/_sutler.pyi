@@ -19,6 +19,7 @@ __all__ = [
     "bare_seconds",
     "command_line",
     "draw",
+    "end_with",
     "epoch_order",
     "make_photos",
     "plan_batches",
@@ -217,6 +218,7 @@ def plan_batches(
     rank: int,
     world_size: int,
 ) -> tuple[list[list[int]], list[int]]: ...
+def end_with(trainer: int, traces: list[str]) -> None: ...
 def usable_cores() -> int: ...
 def user_seed(seed: int, epoch: int, sample: int) -> int: ...
 def bare_seconds(

@@ -10,12 +10,13 @@ import mmap
 import os
 import pickle
 import random
-import select
 import signal
 import socket
 import struct
 import sys
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -25,11 +26,13 @@ from sutler import _payload, _schema, _sutler, _worker_errors
 from sutler._keys import seed_number
 from sutler._worker_info import WorkerInfo, enter_worker
 
-#: How often an idle worker looks whether its trainer is still there.
-PARENT_CHECK_SECONDS = 2.0
 #: A mailbox begins with this many bytes; its first number is the worker's progress.
 MAILBOX_BYTES = 1 << 20
 MAILBOX_START = 64
+#: How long a worker whose trainer is ending waits to be ended, too.
+WATCH_SECONDS = 5.0
+#: The kernel's flag of a process that is ending.
+PF_EXITING = 0x4
 
 
 @dataclass
@@ -46,22 +49,19 @@ class WorkerOptions:
     dense: bool
     init_fn: Any
     trainer: int
+    #: Files that the trainer deletes at its end, and that a worker deletes where the trainer was killed.
+    traces: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 class Hangup(Exception):  # noqa: N818 - not an error: the trainer is done with us
-    """The trainer has hung up or is gone."""
+    """The trainer has hung up."""
 
 
-def receive(connection: socket.socket, count: int, trainer: int) -> tuple[bytes, list[int]]:
-    """So many bytes from the trainer and the descriptors that came with them; watches whether it still lives."""
+def receive(connection: socket.socket, count: int) -> tuple[bytes, list[int]]:
+    """So many bytes from the trainer and the descriptors that came with them."""
     received = bytearray()
     descriptors: list[int] = []
     while len(received) < count:
-        ready, _, _ = select.select([connection], [], [], PARENT_CHECK_SECONDS)
-        if not ready:
-            if os.getppid() != trainer:
-                raise Hangup
-            continue
         data, found, _, _ = socket.recv_fds(connection, count - len(received), 1)
         if not data:
             raise Hangup
@@ -91,7 +91,7 @@ class Worker:
     # --- the socket ---
 
     def _receive(self, count: int) -> tuple[bytes, list[int]]:
-        return receive(self._socket, count, self._options.trainer)
+        return receive(self._socket, count)
 
     def _say(self, kind: bytes, body: bytes) -> None:
         self._replies += kind + struct.pack("<Q", len(body)) + body
@@ -240,6 +240,8 @@ def set_up(
     """Makes this process a worker: the socket to the trainer, and what `worker_init_fn` raised."""
     # Ctrl-C reaches the whole process group; it is for the trainer to say what happens next.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    _sutler.end_with(options.trainer, list(options.traces))
     seed = options.base_seed + options.worker
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -260,10 +262,33 @@ def set_up(
     return channel, init_error
 
 
+@contextlib.contextmanager
+def until_hangup(options: WorkerOptions) -> Iterator[None]:
+    """Goes on behind this when the trainer hangs up; not at all if it does so because it was killed."""
+    try:
+        yield
+    except (Hangup, BrokenPipeError, ConnectionResetError):
+        if options.traces and _is_exiting(options.trainer):
+            # The watch that `set_up` began is about to end this process, and deletes the traces first.
+            time.sleep(WATCH_SECONDS)
+
+
+def _is_exiting(pid: int) -> bool:
+    """Whether a process has begun to end: it closes its files before it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as status:
+            flags = int(status.read().rpartition(")")[2].split()[6])
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, IndexError):  # a system that does not tell
+        return False
+    return bool(flags & PF_EXITING)
+
+
 def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> None:
     """The life of a worker process."""
     channel, init_error = set_up(dataset, connection, options)
-    with contextlib.suppress(Hangup, BrokenPipeError, ConnectionResetError):
+    with until_hangup(options):
         Worker(dataset if init_error is None else _Broken(init_error), channel, options).serve()
 
 

@@ -24,5 +24,5 @@ pub use image::ImagePreparation;
 pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Metrics, Snapshot, StageSummary, Stalls};
 pub use preparation::{Elsewhere, ForeignRow, Order, Preparation, Preparer, RowSpec, SampleRecord, Target};
-pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive};
+pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive, end_with};
 pub use run::{Canceller, Job, JobOptions, Next, Run};

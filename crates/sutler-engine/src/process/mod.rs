@@ -9,6 +9,7 @@
 //! proposes a *schema*, and batches opened from then on have shared memory laid out by it.
 
 mod keys;
+mod lifeline;
 mod link;
 
 use std::os::unix::net::UnixStream;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use keys::Keys;
 pub use keys::{FIRST_KEYED, Key};
+pub use lifeline::end_with;
 use link::{Answer, Link, LinkError, RowAnswer};
 use sutler_core::SampleId;
 
