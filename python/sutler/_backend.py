@@ -168,6 +168,7 @@ class ProcessBackend:
             batches_ahead=batches_ahead,
             batches_held=batches_held,
             revive=self._revive,
+            is_alive=self._is_alive,
             post_mortem=self._post_mortem,
             errors=self._policy.name,
             errors_max=self._policy.max,
@@ -217,6 +218,9 @@ class ProcessBackend:
         if self._pool is None:
             raise RuntimeError("the workers have ended")
         return self._pool.start(worker)
+
+    def _is_alive(self, worker: int) -> bool:
+        return self._pool is not None and self._pool.is_alive(worker)
 
     def _post_mortem(self, worker: int) -> str:
         return "is gone" if self._pool is None else self._pool.post_mortem(worker)

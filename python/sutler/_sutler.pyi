@@ -154,6 +154,7 @@ class Job:
         batches_ahead: int,
         batches_held: int,
         revive: Callable[[int], int],
+        is_alive: Callable[[int], bool],
         post_mortem: Callable[[int], str],
         errors: str,
         errors_max: int | None = None,

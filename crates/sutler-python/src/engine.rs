@@ -174,10 +174,18 @@ fn take_socket(descriptor: i32) -> UnixStream {
 /// Starts worker processes by calling back into Python.
 struct PythonRevive {
     revive: Py<PyAny>,
+    is_alive: Py<PyAny>,
     post_mortem: Py<PyAny>,
 }
 
 impl Revive for PythonRevive {
+    fn is_alive(&self, worker: usize) -> bool {
+        // Whoever cannot tell leaves us waiting, as for a worker that is slow.
+        Python::attach(|py| {
+            self.is_alive.call1(py, (worker,)).and_then(|alive| alive.extract(py)).unwrap_or(true)
+        })
+    }
+
     fn post_mortem(&self, worker: usize) -> String {
         Python::attach(|py| {
             let told = self.post_mortem.call1(py, (worker,)).and_then(|text| text.extract::<String>(py));
@@ -206,15 +214,16 @@ pub struct Job {
 #[pymethods]
 impl Job {
     /// A job whose samples are prepared by worker processes. `revive` is called with a worker's number to start it anew and
-    /// returns its socket, `post_mortem` to tell how it ended.
+    /// returns its socket, `is_alive` to tell whether it runs, `post_mortem` how it ended.
     #[staticmethod]
-    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, revive, post_mortem, errors, errors_max=None, errors_rate=None))]
+    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
         batch_size: usize,
         batches_ahead: usize,
         batches_held: usize,
         revive: Py<PyAny>,
+        is_alive: Py<PyAny>,
         post_mortem: Py<PyAny>,
         errors: &str,
         errors_max: Option<u64>,
@@ -222,7 +231,7 @@ impl Job {
     ) -> PyResult<Self> {
         let policy = parse_policy(errors, errors_max, errors_rate)?;
         let processes = ProcessPreparation::new(ProcessOptions {
-            revive: Arc::new(PythonRevive { revive, post_mortem }),
+            revive: Arc::new(PythonRevive { revive, is_alive, post_mortem }),
             retry: policy != ErrorPolicy::Raise,
             slots: batches_ahead + batches_held,
         });

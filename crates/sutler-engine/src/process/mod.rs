@@ -35,6 +35,9 @@ const SAMPLES_AT_A_TIME: usize = 64;
 
 /// Whoever starts worker processes.
 pub trait Revive: Send + Sync {
+    /// Whether a worker runs.
+    fn is_alive(&self, worker: usize) -> bool;
+
     /// What became of a worker that no longer answers, as the end of a sentence: "was killed by signal 9 (SIGKILL)".
     fn post_mortem(&self, worker: usize) -> String;
 
@@ -314,8 +317,10 @@ impl ProcessPreparer {
         link.send_keys(keys.iter().map(|(sample, key)| (*sample, key.bytes.as_slice()))).map_err(lost)?;
         link.send_order(order).map_err(lost)?;
         let mut rows: Vec<RowAnswer> = Vec::with_capacity(order.samples.len());
+        let worker = link.worker();
+        let is_alive = || shared.workers().ended || shared.revive.is_alive(worker);
         loop {
-            match link.receive() {
+            match link.receive(&is_alive) {
                 Ok(Answer::Row(row)) => {
                     rows.push(row);
                     if rows.len() == order.samples.len() {
