@@ -24,6 +24,7 @@ import numpy as np
 
 from sutler import _payload, _schema, _sutler, _worker_errors
 from sutler._keys import seed_number
+from sutler._schema_writer import SchemaWriter
 from sutler._worker_info import WorkerInfo, enter_worker
 
 #: A mailbox begins with this many bytes; its first number is the worker's progress.
@@ -81,8 +82,7 @@ class Worker:
         self._mailbox_size = 0
         self._position = MAILBOX_START
         self._replies = bytearray()
-        self._schema: _schema.Schema | None = None
-        self._block: np.ndarray[Any, Any] | None = None
+        self._writer: SchemaWriter | None = None
         self._proposed = False
         self._keys: dict[int, Any] = {}
         self._many = getattr(dataset, "__getitems__", None) if options.batched else None
@@ -147,8 +147,7 @@ class Worker:
         (size,) = struct.unpack_from("<Q", body)
         shared = mmap.mmap(descriptor, size)
         os.close(descriptor)
-        self._block = np.frombuffer(shared, dtype=np.uint8)
-        self._schema = pickle.loads(body[8:])
+        self._writer = SchemaWriter(pickle.loads(body[8:]), np.frombuffer(shared, dtype=np.uint8))
         self._proposed = True
 
     def _take_keys(self, body: bytes) -> None:
@@ -209,10 +208,9 @@ class Worker:
             torch.default_generator.manual_seed(seed)
 
     def _answer(self, sample: Any, offset: int, row: int) -> None:
-        if offset >= 0 and self._schema is not None and self._block is not None:
+        if offset >= 0 and self._writer is not None:
             try:
-                end = offset + self._schema.bytes
-                others = _schema.store(self._schema, sample, self._block[offset:end], row)
+                others = self._writer.store(sample, offset, row)
             except _schema.Mismatch:
                 pass
             else:

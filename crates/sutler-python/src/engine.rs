@@ -438,9 +438,10 @@ impl Batch {
     }
 
     /// The samples that worker processes prepared: row in the block, whether it is there, and what is not.
-    fn take_rows(&self) -> Vec<(usize, bool, Array)> {
+    fn take_rows(&self) -> Vec<(usize, bool, Option<Array>)> {
+        let beside = |payload: Vec<u8>| (!payload.is_empty()).then(|| Array::bytes(payload));
         let rows = self.inner.take_foreign();
-        rows.into_iter().map(|(row, sample)| (row, sample.in_block, Array::bytes(sample.payload))).collect()
+        rows.into_iter().map(|(row, sample)| (row, sample.in_block, beside(sample.payload))).collect()
     }
 
     /// An array in the batch's shared memory.
