@@ -1,8 +1,8 @@
 """Puts samples into the shared memory of batches, in the worker.
 
-A schema is taken apart once, into one function for each of its parts. A sample then costs a call per part and a copy per
-array, and leaves no garbage: a function that calls itself by its name would be part of a cycle, which only the collector
-ends, together with whatever it refers to.
+A schema is taken apart once, into one function for each of its parts. A sample then costs a call per part and a copy
+per array, and leaves no garbage: a function that calls itself by its name would be part of a cycle, which only the
+collector ends, together with whatever it refers to.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SchemaWriter:
         self._memory = memory
         self._leaves: list[Dense] = []
         self._put = self._take_apart(schema.root)
-        #: The arrays of each batch, by where it begins: memory has room for a few batches, which are used over and over.
+        #: The arrays of each batch, by where it begins: there is room for a few batches, which is used over and over.
         self._arrays: dict[int, list[Any]] = {}
 
     def store(self, sample: Any, offset: int, row: int) -> list[Any]:
@@ -62,7 +62,8 @@ class SchemaWriter:
 
 
 def _put_sequence(node: Sequence, items: list[Put]) -> Put:
-    source, count = node.source, len(items)
+    source: Any = node.source
+    count = len(items)
 
     def put(value: Any, arrays: list[Any], row: int, others: list[Any]) -> None:
         if type(value) is not source or len(value) != count:
