@@ -8,7 +8,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import h200, images, machine, memory, python_dataset, quality, slow_items, startup
+from benchmarks import (
+    h200,
+    images,
+    machine,
+    memory,
+    python_dataset,
+    quality,
+    slow_items,
+    startup,
+    worker_memory,
+)
 from benchmarks.outcome import NameTakenError, document, folder_for, save
 from benchmarks.worker import ContenderError
 
@@ -20,9 +30,10 @@ BENCHMARKS = {
     "h200": h200,
     "slow-items": slow_items,
     "python-dataset": python_dataset,
+    "worker-memory": worker_memory,
 }
 #: Benchmarks whose samples are no photos.
-WITHOUT_PHOTOS = {"slow-items"}
+WITHOUT_PHOTOS = {"slow-items", "worker-memory"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

@@ -6,6 +6,7 @@ The conversation is described where its other side is, in the engine's `process/
 from __future__ import annotations
 
 import contextlib
+import gc
 import mmap
 import os
 import pickle
@@ -240,6 +241,9 @@ def set_up(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _sutler.end_with(options.trainer, list(options.traces))
+    # What is here now stays: to search it for garbage would only write to every object, and so copy each page that a
+    # forked worker still shares with its trainer.
+    gc.freeze()
     seed = options.base_seed + options.worker
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -251,3 +251,26 @@ for budget in (sutler.Errors(max=4), sutler.Errors(rate=0.24), sutler.Errors(max
         raise AssertionError(budget)
 """
     )
+
+
+def test_searching_for_garbage_copies_nothing_that_a_worker_shares_with_its_trainer(run_script: Run) -> None:
+    run_script(
+        PRELUDE
+        + """
+import gc
+
+def private_bytes():
+    lines = open("/proc/self/smaps_rollup").read().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_Dirty"))
+
+class Large(Squares):
+    entries = [[number] for number in range(400_000)]
+    def __getitem__(self, index):
+        before = private_bytes()
+        gc.collect()
+        return private_bytes() - before
+
+grown = max(int(batch.max()) for batch in make(Large(4)))
+assert grown < 4 << 20, f"{grown:,} bytes were copied"  # all the lists have 32 MB
+"""
+    )
