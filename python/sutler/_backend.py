@@ -6,6 +6,7 @@ Nothing here refers to the loader, so that dropping the loader ends what it star
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,19 +16,26 @@ from sutler._assembly import HostBatches
 from sutler._keys import KeyTable
 from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
+from sutler._run import RunReader
 from sutler._worker import WorkerOptions
+from sutler.cache import read_split
 from sutler.datasets import NativeDataset
 
 if TYPE_CHECKING:
-    from sutler._stream_progress import StreamProgress
+    from sutler._epoch import Progress
+    from sutler._sampling import Feed
     from sutler.loader import Loader
 
 
 class BatchSource(Protocol):
     """The batches of one epoch in host memory, one after the other."""
 
-    def next(self) -> tuple[Any, int | StreamProgress] | None:
-        """The next batch and how much of the epoch is consumed with it; ``None`` at the end."""
+    @property
+    def total(self) -> int | None:
+        """How many batches there are in all, once that is known."""
+
+    def next(self) -> tuple[Any, Progress] | None:
+        """The next batch and how far the epoch is with it; ``None`` at the end."""
 
 
 class Backend(Protocol):
@@ -44,10 +52,18 @@ class Backend(Protocol):
     def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
         """The native side of the work."""
 
+    def cache_figures(self) -> dict[str, Any] | None:
+        """What the cache holds, if there is one."""
+
     def enter_epoch(self, job: _sutler.Job) -> None:
         """Gets ready for an epoch."""
 
-    def source(self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int) -> BatchSource:
+    def announce_keys(self, job: _sutler.Job) -> None:
+        """Tells the native side about keys that were drawn for the first time."""
+
+    def source(
+        self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
+    ) -> BatchSource:
         """The batches of a run."""
 
     def leave_epoch(self, job: _sutler.Job) -> None:
@@ -74,6 +90,7 @@ class NativeBackend:
         self._seed = loader.seed
         self._channels_last = loader.channels_last
         self._in_step = loader.world_size > 1
+        self._lateness = loader._lateness()
         operations = dataset.lowered.ops
         native = len(operations)
         self.device_operations: list[dict[str, Any]] = []
@@ -83,6 +100,30 @@ class NativeBackend:
                 native -= 1
             self.device_operations = operations[native:]
         self._pipeline = dataset.pipeline(native)
+        self._cache_wanted = loader.cache
+        #: Made at once, so that a size that cannot be had is known before training begins. It costs nothing until used.
+        self._cache = self._make_cache()
+
+    def _make_cache(self) -> _sutler.Cache | None:
+        wanted = self._cache_wanted
+        if wanted is None:
+            return None
+        encoded, decoded = read_split(wanted.split)
+        return _sutler.Cache(
+            self._dataset._native,
+            budget_bytes=wanted.memory,
+            encoded_percent=encoded,
+            decoded_percent=decoded,
+            policy=wanted.policy,
+            seed=self._seed,
+        )
+
+    def cache_figures(self) -> dict[str, Any] | None:
+        """What the cache holds, if there is one."""
+        if self._cache is None:
+            return None
+        figures: dict[str, Any] = json.loads(self._cache.figures())
+        return figures
 
     def fingerprint(self) -> str:
         """The hash of the dataset's listing."""
@@ -102,26 +143,35 @@ class NativeBackend:
             errors=self._policy.name,
             errors_max=self._policy.max,
             errors_rate=self._policy.rate,
+            lateness=self._lateness,
+            cache=self._cache,
         )
 
     def enter_epoch(self, job: _sutler.Job) -> None:
         """Threads are always ready."""
 
-    def source(self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int) -> BatchSource:
+    def announce_keys(self, job: _sutler.Job) -> None:
+        """Every sample has a number."""
+
+    def source(
+        self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
+    ) -> BatchSource:
         """Batches as the threads wrote them."""
-        return HostBatches(loader, run, epoch)
+        return HostBatches(loader, RunReader(loader, run, feed), epoch)
 
     def leave_epoch(self, job: _sutler.Job) -> None:
         """Threads stay."""
 
     def forget(self) -> None:
-        """There is nothing to forget."""
+        """The cache is the parent's, and so are the threads that may be at it: the child has one of its own."""
+        self._cache = self._make_cache()
 
     def hang_up(self, job: _sutler.Job) -> None:
         """Threads end by themselves."""
 
     def end(self) -> None:
-        """Nothing is left."""
+        """Nobody needs the cache any more."""
+        self._cache = None
 
 
 class ProcessBackend:
@@ -132,6 +182,7 @@ class ProcessBackend:
         self._policy = loader._policy
         self._context = loader.multiprocessing_context
         self._persistent = loader.persistent_workers
+        self._lateness = loader._lateness()
         self._options = WorkerOptions(
             worker=0,
             num_workers=loader.num_workers,
@@ -160,6 +211,10 @@ class ProcessBackend:
         )
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
+    def cache_figures(self) -> dict[str, Any] | None:
+        """There is no cache for datasets written in Python."""
+        return None
+
     def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
         """A job whose workers come with the first epoch."""
         self._options.batch_rows = batch_size
@@ -173,12 +228,12 @@ class ProcessBackend:
             errors=self._policy.name,
             errors_max=self._policy.max,
             errors_rate=self._policy.rate,
+            lateness=self._lateness,
         )
 
     def enter_epoch(self, job: _sutler.Job) -> None:
         """New workers, unless there are some that stay or that another running epoch uses."""
         self._epochs += 1
-        job.add_keys(self._table.take_fresh())
         if self._pool is not None:
             return
         self._options.base_seed = draw_seed(self._generator, self._options.sample_seed)
@@ -186,9 +241,15 @@ class ProcessBackend:
         self._pool = WorkerPool(self._dataset, self._options, self._context)
         job.use_workers(self._pool.start_all())
 
-    def source(self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int) -> BatchSource:
+    def announce_keys(self, job: _sutler.Job) -> None:
+        """Workers are told a key by its number."""
+        job.add_keys(self._table.take_fresh())
+
+    def source(
+        self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
+    ) -> BatchSource:
         """Batches of samples that the processes left in shared memory."""
-        return ProcessBatches(loader, run, job, self._table)
+        return ProcessBatches(loader, RunReader(loader, run, feed), job, self._table)
 
     def leave_epoch(self, job: _sutler.Job) -> None:
         """Workers that are not to stay end with the last running epoch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,10 @@ from sutler.errors import ErrorBudgetExceeded, Failure, sample_error
 from sutler.transforms.tail import seeded
 
 if TYPE_CHECKING:
-    from sutler._sutler import Batch, Job, Run
+    from sutler._epoch import Progress
+    from sutler._run import RunReader
+    from sutler._sampling import Drawing
+    from sutler._sutler import Batch, Job
     from sutler.loader import Loader
 
 
@@ -58,11 +61,10 @@ def numpy_collate(values: list[Any]) -> Any:
 class ProcessBatches:
     """The batches of one epoch, as worker processes left them."""
 
-    def __init__(self, loader: Loader, run: Run, job: Job, keys: KeyTable) -> None:
+    def __init__(self, loader: Loader, run: RunReader, job: Job, keys: KeyTable) -> None:
         self._run = run
         self._job = job
         self._keys = keys
-        self._timeout = loader.timeout
         self._convert = np.asarray if loader.output == "dlpack" else converter(loader.output)
         self._collate = loader._collation()
         self._plain = loader._collates_plainly()
@@ -70,16 +72,19 @@ class ProcessBatches:
         self._return_ids = loader.return_ids
         self._schema: _schema.Schema | None = None
 
-    def next(self) -> tuple[Any, int] | None:
-        """The next batch and how much of the epoch is consumed with it; ``None`` at the end."""
-        try:
-            batch = self._run.next(self._timeout or None)
-        except TimeoutError:
-            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds") from None
-        if batch is None:
+    @property
+    def total(self) -> int | None:
+        """How many batches there are in all, once that is known."""
+        return self._run.total
+
+    def next(self) -> tuple[Any, Progress] | None:
+        """The next batch and how far the epoch is with it; ``None`` at the end."""
+        answer = self._run.next()
+        if answer is None:
             return None
+        batch, progress = answer
         try:
-            return self._assemble(batch), self._run.consumed
+            return self._assemble(batch), progress
         except StopIteration as error:
             raise RuntimeError("a collate_fn raised StopIteration; an epoch ends on its own") from error
 
@@ -128,16 +133,52 @@ def _load(payload: Any) -> Any:
     return None if payload is None else _payload.load(np.asarray(payload).data)
 
 
+def drawn_batches(
+    drawing: Drawing,
+    first: int,
+    consumed: int,
+    *,
+    batch_size: int,
+    drop_last: bool,
+    in_order: bool,
+    done: _sutler.Served | None,
+) -> Iterator[tuple[list[int], Progress]]:
+    """The batches that a sampler draws, each when it is asked for, from item `first` on and without what is done."""
+    start = 0  # the position of the next one, counted from what was consumed
+    batch: list[int] = []
+    positions: list[int] = []
+    while items := drawing.items(first, 1):
+        first += 1
+        numbers = items[0] if drawing.in_batches else items
+        for number in numbers:
+            if done is None or not done.is_done(start):
+                batch.append(number)
+                positions.append(start)
+            start += 1
+        if batch and (drawing.in_batches or len(batch) == batch_size):
+            yield batch, consumed + start if in_order else _sutler.Positions(positions)
+            batch, positions = [], []
+    if batch and not drop_last:
+        yield batch, consumed + start if in_order else _sutler.Positions(positions)
+
+
 class InlineBatches:
     """The batches of one epoch, made by the trainer itself: `num_workers=0`."""
 
     def __init__(
-        self, loader: Loader, batches: list[list[int]], consumed: list[int], epoch: int, keys: KeyTable
+        self,
+        loader: Loader,
+        batches: Iterator[tuple[list[int], Progress]],
+        *,
+        total: int | None,
+        samples: int,
+        epoch: int,
+        keys: KeyTable,
     ) -> None:
         self._dataset = loader.dataset
         self._batches = batches
-        self._consumed = consumed
-        self._step = 0
+        #: How many batches there are in all, where that is known.
+        self.total = total
         self._epoch = epoch
         self._seed = loader.seed
         self._keys = keys
@@ -146,17 +187,15 @@ class InlineBatches:
         self._single = not loader._batched()
         self._return_ids = loader.return_ids
         self._policy = loader._policy
-        self._allowed = loader._policy.allowed(sum(map(len, batches)))
+        self._allowed = loader._policy.allowed(samples)
         #: The samples that were left out so far.
         self.failures: list[Failure] = []
 
-    def next(self) -> tuple[Any, int] | None:
-        """The next batch and how much of the epoch is consumed with it; ``None`` at the end."""
-        while self._step < len(self._batches):
-            keys = [self._keys.key(number) for number in self._batches[self._step]]
-            consumed = self._consumed[self._step]
-            # Also when it raises: the next call goes on with the next batch.
-            self._step += 1
+    def next(self) -> tuple[Any, Progress] | None:
+        """The next batch and how far the epoch is with it; ``None`` at the end."""
+        # A batch that raises is gone, too: the next call goes on with the next one.
+        for numbers, progress in self._batches:
+            keys = [self._keys.key(number) for number in numbers]
             try:
                 made = self._make(keys)
             except StopIteration as error:
@@ -164,7 +203,7 @@ class InlineBatches:
                     "the dataset or collate_fn raised StopIteration; an epoch ends on its own"
                 ) from error
             if made is not None:
-                return made[0], consumed
+                return made[0], progress
         return None
 
     def _make(self, keys: list[Any]) -> tuple[Any] | None:
@@ -206,4 +245,4 @@ class InlineBatches:
 
     def close(self) -> None:
         """Makes no more batches."""
-        self._step = len(self._batches)
+        self._batches = iter(())

@@ -10,11 +10,14 @@ __all__ = [
     "FIRST_KEYED",
     "Array",
     "Batch",
+    "Cache",
     "Dataset",
     "Engine",
     "Job",
     "Pipeline",
+    "Positions",
     "Run",
+    "Served",
     "__version__",
     "bare_seconds",
     "command_line",
@@ -22,6 +25,7 @@ __all__ = [
     "end_with",
     "epoch_order",
     "make_photos",
+    "parse_size",
     "plan_batches",
     "usable_cores",
     "user_seed",
@@ -119,14 +123,36 @@ class Engine:
         rank: int,
         world_size: int,
         samples: int | None = None,
+        done: Served | None = None,
     ) -> Run: ...
     def start_drawn(
-        self, job: Job, indices: Sequence[int], *, epoch: int, consumed: int, batch_size: int, drop_last: bool
+        self,
+        job: Job,
+        *,
+        epoch: int,
+        consumed: int,
+        batch_size: int,
+        drop_last: bool,
+        done: Served | None = None,
     ) -> Run: ...
-    def start_batches(
-        self, job: Job, batches: Sequence[Sequence[int]], *, epoch: int, consumed: int
-    ) -> Run: ...
+    def start_batches(self, job: Job, *, epoch: int, consumed: int, done: Served | None = None) -> Run: ...
     def close(self) -> None: ...
+
+@final
+class Cache:
+    """A cache for the samples of one dataset, as one pipeline makes them."""
+
+    def __new__(
+        cls,
+        dataset: Dataset,
+        *,
+        budget_bytes: int,
+        encoded_percent: int,
+        decoded_percent: int,
+        policy: str,
+        seed: int,
+    ) -> Cache: ...
+    def figures(self) -> str: ...
 
 @final
 class Job:
@@ -146,6 +172,8 @@ class Job:
         errors: str,
         errors_max: int | None = None,
         errors_rate: float | None = None,
+        lateness: int | None = None,
+        cache: Cache | None = None,
     ) -> Job: ...
     @staticmethod
     def with_processes(
@@ -159,6 +187,7 @@ class Job:
         errors: str,
         errors_max: int | None = None,
         errors_rate: float | None = None,
+        lateness: int | None = None,
     ) -> Job: ...
     def use_workers(self, sockets: Sequence[int]) -> None: ...
     def hang_up(self) -> None: ...
@@ -175,9 +204,12 @@ class Run:
     """One epoch, seen from the consumer."""
 
     @property
-    def batches(self) -> int: ...
+    def batches(self) -> int | None: ...
     @property
     def consumed(self) -> int: ...
+    def extend(self, indices: Sequence[int]) -> None: ...
+    def extend_batches(self, batches: Sequence[Sequence[int]]) -> None: ...
+    def end_drawing(self) -> None: ...
     def next(self, timeout: float | None = None) -> Batch | None: ...
     def close(self) -> None: ...
 
@@ -194,8 +226,25 @@ class Batch:
     def take_images(self) -> list[Array]: ...
     def take_rows(self) -> list[tuple[int, bool, Array | None]]: ...
     def block(self, offset: int, shape: Sequence[int], dtype: str) -> Array: ...
+    def positions(self) -> Positions: ...
     def labels(self) -> Array: ...
     def ids(self) -> Array: ...
+
+@final
+class Positions:
+    """Some positions of an epoch."""
+
+    def __new__(cls, positions: Sequence[int]) -> Positions: ...
+
+@final
+class Served:
+    """The positions of an epoch that are in the trainer's hands."""
+
+    def __new__(cls, saved: str | None = None) -> Served: ...
+    def save(self) -> str: ...
+    def mark(self, positions: Positions) -> None: ...
+    def is_done(self, position: int) -> bool: ...
+    def __len__(self) -> int: ...
 
 def command_line(arguments: Sequence[str], python: str) -> int: ...
 def draw(operations: str, width: int, height: int, seed: int, epoch: int, sample: int) -> str: ...
@@ -205,10 +254,9 @@ def epoch_order(
 def make_photos(
     root: str | os.PathLike[str], *, count: int, classes: int, seed: int, longer_side: int
 ) -> None: ...
+def parse_size(text: str) -> int: ...
 def plan_batches(
     samples: int,
-    indices: Sequence[int] | None,
-    batches: Sequence[Sequence[int]] | None,
     *,
     shuffle: bool,
     seed: int,
@@ -218,7 +266,8 @@ def plan_batches(
     drop_last: bool,
     rank: int,
     world_size: int,
-) -> tuple[list[list[int]], list[int]]: ...
+    done: Served | None = None,
+) -> list[tuple[list[int], int, Positions]]: ...
 def end_with(trainer: int, traces: list[str]) -> None: ...
 def usable_cores() -> int: ...
 def user_seed(seed: int, epoch: int, sample: int) -> int: ...

@@ -31,6 +31,8 @@ from sutler._worker_info import WorkerInfo, enter_worker
 #: A mailbox begins with this many bytes; its first number is the worker's progress.
 MAILBOX_BYTES = 1 << 20
 MAILBOX_START = 64
+#: A row in a message: where its batch begins in the shared memory, and its number in the batch.
+ROW_BYTES = 16
 #: How long a worker whose trainer is ending waits to be ended, too.
 WATCH_SECONDS = 5.0
 #: The kernel's flag of a process that is ending.
@@ -70,6 +72,13 @@ def receive(connection: socket.socket, count: int) -> tuple[bytes, list[int]]:
         received += data
         descriptors += found
     return bytes(received), descriptors
+
+
+@dataclass
+class _Raised:
+    """Takes the place of a sample that could not be had."""
+
+    error: Exception
 
 
 class Worker:
@@ -161,11 +170,32 @@ class Worker:
             position += length
 
     def _take_order(self, body: bytes) -> None:
-        epoch, offset, row = struct.unpack_from("<IqI", body)
-        numbers = struct.unpack_from(f"<{(len(body) - 16) // 4}I", body, 16)
+        epoch, late = struct.unpack_from("<II", body)
+        # A number each, and for those whose row is known that too.
+        count = (len(body) - 8) // (4 if late else 4 + ROW_BYTES)
+        numbers = struct.unpack_from(f"<{count}I", body, 8)
         keys = [self._keys.get(number, number) for number in numbers]
         self._position = MAILBOX_START
         self._mark(0)
+        samples = self._samples(epoch, keys)
+        if late:
+            finished = list(samples)
+            self._say(b"W", b"")
+            self._flush()
+            samples = iter(finished)
+            body = self._receive_rows()
+        for step in range(count):
+            offset, row = struct.unpack_from("<qQ", body, len(body) - (count - step) * ROW_BYTES)
+            self._answer(next(samples), offset, row)
+
+    def _receive_rows(self) -> bytes:
+        """Where the samples go that we have just told of."""
+        header, _ = self._receive(9)
+        body, _ = self._receive(struct.unpack_from("<Q", header, 1)[0])
+        return body
+
+    def _samples(self, epoch: int, keys: list[Any]) -> Iterator[Any]:
+        """The samples of an order one after the other, or what they raised."""
         samples: list[Any] | None = None
         if self._many is not None and len(keys) > 1:
             try:
@@ -175,11 +205,9 @@ class Worker:
         for step, key in enumerate(keys):
             try:
                 sample = self._get(epoch, key) if samples is None else samples[step]
-                self._answer(sample, offset, row + step)
             except Exception as error:
-                text, exception = _worker_errors.describe(error, self._options.worker)
-                where = self._leave_parts(len(exception), lambda target, data=exception: _copy(target, data))
-                self._say(b"E", struct.pack("<QQ", *where) + text.encode(errors="replace"))
+                sample = _Raised(error)
+            yield sample
             self._mark(step + 1)
 
     def _get(self, epoch: int, key: Any) -> Any:
@@ -209,6 +237,20 @@ class Worker:
             torch.default_generator.manual_seed(seed)
 
     def _answer(self, sample: Any, offset: int, row: int) -> None:
+        if isinstance(sample, _Raised):
+            self._say_raised(sample.error)
+            return
+        try:
+            self._store(sample, offset, row)
+        except Exception as error:
+            self._say_raised(error)
+
+    def _say_raised(self, error: Exception) -> None:
+        text, exception = _worker_errors.describe(error, self._options.worker)
+        where = self._leave_parts(len(exception), lambda target: _copy(target, exception))
+        self._say(b"E", struct.pack("<QQ", *where) + text.encode(errors="replace"))
+
+    def _store(self, sample: Any, offset: int, row: int) -> None:
         if offset >= 0 and self._writer is not None:
             try:
                 others = self._writer.store(sample, offset, row)

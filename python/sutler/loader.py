@@ -8,25 +8,30 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sized
+from functools import partial
 from typing import Any, Literal, cast
 
 from sutler import _sutler
 from sutler._arguments import ErrorPolicy, check_arguments, error_policy, is_cuda, place_in_job
 from sutler._backend import Backend, BatchSource, default_workers, end_all, length_of, make_backend
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
-from sutler._epoch import EpochIterator, Position
+from sutler._epoch import EpochIterator, Position, Progress
 from sutler._keys import KeyTable
 from sutler._output import Output, resolve_output
-from sutler._python_batches import InlineBatches, default_collate
-from sutler._sampling import Drawn, EpochBatchSampler, EpochSampler
-from sutler._state import check_drawn, check_state, make_state
+from sutler._python_batches import InlineBatches, default_collate, drawn_batches
+from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, Feed
+from sutler._state import check_state, make_state
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
+from sutler.cache import Cache, read_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
 
 #: Attributes that an epoch's order rests on, so that PyTorch refuses to change them.
 FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
+
+#: Where a sample may come from, the nearest last.
+FORMS = ("storage", "encoded", "decoded", "augmented")
 
 #: Delivered batches for which memory is kept ready: the one in use and the one just before it.
 BATCHES_HELD = 2
@@ -57,11 +62,15 @@ class Loader:
         generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
         prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making.
         persistent_workers: Keep worker processes between epochs; threads always stay.
-        in_order: Kept for compatibility; batches come in the order of the epoch.
-        order: ``"strict"``: the seeded permutation exactly.
+        in_order: ``False`` is ``order="ready"``.
+        order: ``"strict"``: the seeded permutation exactly. ``"ready"``: the same samples in batches as they get ready,
+            so that a slow one holds up nobody; what a batch sampler drew stays together.
+        lateness: By how many batches a slow sample may be late in ``"ready"``.
         seed: With the epoch and the sample's index, decides all randomness.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
+        cache: How much memory to keep samples in from one epoch to the next: bytes, ``"8GiB"``, or a
+            :class:`sutler.Cache`, which says more. Batches hold the same bytes with and without it.
         errors: What a bad sample does: ``"raise"``, ``"skip"``, or a budget such as ``sutler.Errors(max=100)``.
         return_ids: Yield the samples' indices as the last element of each batch.
         output: ``"torch"``, ``"numpy"`` or ``"dlpack"``; PyTorch where it is installed.
@@ -103,10 +112,12 @@ class Loader:
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        order: Literal["strict"] = "strict",
+        order: Literal["strict", "ready"] = "strict",
+        lateness: int = 8,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
+        cache: str | int | Cache | None = None,
         errors: Literal["raise", "skip"] | Errors = "raise",
         return_ids: bool = False,
         output: Output | None = None,
@@ -139,6 +150,7 @@ class Loader:
             persistent_workers=persistent_workers,
             in_order=in_order,
             order=order,
+            lateness=lateness,
             seed=seed,
             output=self.output,
             device=device,
@@ -165,10 +177,18 @@ class Loader:
         self.generator = generator
         self.prefetch_factor = prefetch_factor if prefetch_factor is not None else 2
         self.persistent_workers = persistent_workers
-        self.in_order = in_order
-        self.order = order
+        self.order: Literal["strict", "ready"] = order if in_order else "ready"
+        self.in_order = self.order == "strict"
+        self.lateness = lateness
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
         self.rank, self.world_size = place_in_job(rank, world_size)
+        self.cache = read_cache(cache)
+        if self.cache is not None and not isinstance(dataset, NativeDataset):
+            raise ValueError(
+                "cache keeps the samples of native datasets (sutler.ImageFolder, sutler.Manifest), and "
+                f"{type(dataset).__module__}.{type(dataset).__qualname__} is none. Leave cache out; the dataset "
+                "may keep its samples itself."
+            )
         self.errors = errors
         self.return_ids = return_ids
         self.channels_last = channels_last
@@ -203,7 +223,7 @@ class Loader:
         self._resume: Position | None = None
         self._engine: _sutler.Engine | None = None
         self._job: _sutler.Job | None = None
-        self._unique_fraction = 1.0
+        self._drawing: Drawing | None = None
         self._pinned: PinnedArena | None = None
         self._owner = os.getpid()
         self._closed = False
@@ -228,6 +248,10 @@ class Loader:
     def _collation(self) -> Callable[[Any], Any]:
         """What makes a batch of the samples of a dataset written in Python."""
         return self.collate_fn or default_collate(self.output, batched=self._batched())
+
+    def _lateness(self) -> int | None:
+        """By how many batches a sample may be late; ``None`` where batches are served in order."""
+        return self.lateness if self.order == "ready" else None
 
     def _collates_plainly(self) -> bool:
         """Whether batches are collated by default, so that workers may write into them."""
@@ -295,13 +319,8 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         resume, epoch = self._resume, self._clock.epoch
         position = resume if resume is not None and resume.epoch == epoch else Position(epoch, 0)
-        drawn = self._draw()
-        if drawn is not None:
-            digest = drawn.digest()
-            check_drawn(position, digest)
-            position.drawn = digest
-            self._unique_fraction = drawn.unique_fraction
-        iterator = EpochIterator(self, position, drawn)
+        position.drawing = self._drawing = self._draw()
+        iterator = EpochIterator(self, position)
         self._resume = None
         self._position = position
         self._clock.go_on_to(epoch + 1)
@@ -312,13 +331,13 @@ class Loader:
             return with_progress(iterator, self)
         return iterator
 
-    def _draw(self) -> Drawn | None:
+    def _draw(self) -> Drawing | None:
         """What the user's sampler has for the next epoch, if there is such a sampler."""
         if self._given_batch_sampler is not None:
-            return Drawn.from_batch_sampler(self._given_batch_sampler, self._backend.keys)
+            return Drawing(self._given_batch_sampler, self._backend.keys, in_batches=True)
         if self._given_sampler is None:
             return None
-        return Drawn.from_sampler(self._given_sampler, self._backend.keys)
+        return Drawing(self._given_sampler, self._backend.keys, in_batches=False)
 
     def _enter_epoch(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
         engine, job = self._start_engine(batch_size)
@@ -329,69 +348,82 @@ class Loader:
         """Whether a dataset written in Python is called by the trainer itself."""
         return self.num_workers == 0 and not isinstance(self.dataset, NativeDataset)
 
-    def _source(
-        self, position: Position, drawn: Drawn | None
-    ) -> tuple[BatchSource, int | None, Callable[[], None]]:
-        """Begins an epoch at a position: its batches, how many there are if known, and how to call the rest off."""
+    def _source(self, position: Position) -> tuple[BatchSource, Callable[[], None]]:
+        """Begins an epoch at a position: its batches, and how to call the rest off."""
         if self._streams is not None:
             self._check_open()
             stream = self._streams.begin(position.streams)
-            return stream, None, stream.close
+            return stream, stream.close
+        # A sampler that draws otherwise than before is found out here, before anything is started.
+        begun = position.consumed > 0 or position.served is not None
+        first = (
+            position.drawing.go_to(position.drawn if begun else None, position.consumed)
+            if position.drawing
+            else 0
+        )
+        position.drawn = None
         if self._in_process():
-            return self._plan_in_process(position, drawn)
-        run, job = self._begin(position, drawn)
+            inline = self._plan_in_process(position, first)
+            return inline, inline.close
+        run, job, feed = self._begin(position, first)
         backend = self._backend
 
         def call_off() -> None:
             run.close()
             backend.leave_epoch(job)
 
-        return backend.source(self, run, job, position.epoch), run.batches, call_off
+        try:
+            return backend.source(self, run, job, position.epoch, feed), call_off
+        except BaseException:  # raised by the user's sampler
+            call_off()
+            raise
 
-    def _plan_in_process(
-        self, position: Position, drawn: Drawn | None
-    ) -> tuple[BatchSource, int, Callable[[], None]]:
-        # What was drawn is bounded by a sample's number alone: it is for the dataset to say which it does not have.
-        batches, consumed = _sutler.plan_batches(
-            len(self.dataset) if drawn is None else 2**32 - 1,
-            None if drawn is None or drawn.batches is not None else drawn.indices,
-            None if drawn is None else drawn.batches,
-            shuffle=self.shuffle,
-            seed=self.seed,
-            epoch=position.epoch,
-            consumed=position.consumed,
-            batch_size=self.batch_size or 1,
-            drop_last=self.drop_last,
-            rank=self.rank,
-            world_size=self.world_size,
-        )
-        source = InlineBatches(self, batches, consumed, position.epoch, self._backend.keys or KeyTable())
-        self._last_figures = ({}, source.failures)
-        return source, len(batches), source.close
-
-    def _begin(self, position: Position, drawn: Drawn | None) -> tuple[_sutler.Run, _sutler.Job]:
-        """Starts the native side of an epoch at a position."""
-        batch_size = self.batch_size or 1
-        if drawn is not None and drawn.batches is not None:
-            # The largest of the first epoch; a later batch that is larger gets memory of its own.
-            engine, job = self._enter_epoch(drawn.largest_batch)
-            run = engine.start_batches(job, drawn.batches, epoch=position.epoch, consumed=position.consumed)
-        elif drawn is not None:
-            engine, job = self._enter_epoch(batch_size)
-            run = engine.start_drawn(
-                job,
-                drawn.indices,
-                epoch=position.epoch,
-                consumed=position.consumed,
-                batch_size=batch_size,
+    def _plan_in_process(self, position: Position, first: int) -> InlineBatches:
+        keys = self._backend.keys or KeyTable()
+        total: int | None
+        batches: Iterator[tuple[list[int], Progress]]
+        if position.drawing is not None:
+            total, samples = None, length_of(self.dataset) or 0
+            batches = drawn_batches(
+                position.drawing,
+                first,
+                position.consumed,
+                batch_size=self.batch_size or 1,
                 drop_last=self.drop_last,
+                in_order=self.in_order,
+                done=position.served,
             )
         else:
+            planned = _sutler.plan_batches(
+                len(self.dataset),
+                shuffle=self.shuffle,
+                seed=self.seed,
+                epoch=position.epoch,
+                consumed=position.consumed,
+                batch_size=self.batch_size or 1,
+                drop_last=self.drop_last,
+                rank=self.rank,
+                world_size=self.world_size,
+                done=position.served,
+            )
+            total, samples = len(planned), sum(len(numbers) for numbers, _, _ in planned)
+            in_order = self.in_order
+            batches = (
+                (numbers, consumed if in_order else positions) for numbers, consumed, positions in planned
+            )
+        source = InlineBatches(self, batches, total=total, samples=samples, epoch=position.epoch, keys=keys)
+        self._last_figures = ({}, source.failures)
+        return source
+
+    def _begin(self, position: Position, first: int) -> tuple[_sutler.Run, _sutler.Job, Feed | None]:
+        """Starts the native side of an epoch at a position."""
+        batch_size = self.batch_size or 1
+        at: dict[str, Any] = {"epoch": position.epoch, "consumed": position.consumed, "done": position.served}
+        drawing = position.drawing
+        if drawing is None:
             engine, job = self._enter_epoch(batch_size)
             run = engine.start(
                 job,
-                epoch=position.epoch,
-                consumed=position.consumed,
                 shuffle=self.shuffle,
                 seed=self.seed,
                 batch_size=batch_size,
@@ -399,8 +431,19 @@ class Loader:
                 rank=self.rank,
                 world_size=self.world_size,
                 samples=len(self.dataset),
+                **at,
             )
-        return run, job
+            return run, job, None
+        batches_ahead = self._batches_ahead(batch_size)
+        if drawing.in_batches:
+            # The largest of the first ones; a later batch that is larger gets memory of its own.
+            engine, job = self._enter_epoch(max([1, *map(len, drawing.items(first, batches_ahead))]))
+            run = engine.start_batches(job, **at)
+        else:
+            engine, job = self._enter_epoch(batch_size)
+            run = engine.start_drawn(job, batch_size=batch_size, drop_last=self.drop_last, **at)
+        announce = partial(self._backend.announce_keys, job)
+        return run, job, Feed(drawing, first, batch_size, batches_ahead, announce)
 
     def __len__(self) -> int:
         if self._given_batch_sampler is not None:
@@ -454,7 +497,8 @@ class Loader:
             return self._streams.figures.metrics(), []
         if self._job is None or self._owner != os.getpid():
             return self._last_figures
-        return json.loads(self._job.metrics()), [Failure(*fields) for fields in self._job.failures()]
+        metrics = json.loads(self._job.metrics()) | {"cache": self._backend.cache_figures()}
+        return metrics, [Failure(*fields) for fields in self._job.failures()]
 
     def stats(self) -> dict[str, Any]:
         """What happened so far, in numbers. The page "Figures" of the reference explains each key.
@@ -474,12 +518,13 @@ class Loader:
             "seconds": metrics.get("seconds", 0.0),
             "wait_seconds": metrics.get("wait_seconds", 0.0),
             "stalls": metrics.get("stalls", dict.fromkeys(("fetch", "prep", "transport", "trainer"), 0.0)),
-            "served": {"encoded": 0, "decoded": 0, "augmented": 0, "storage": samples},
+            "served": metrics.get("served", dict.fromkeys(FORMS, 0) | {"storage": samples}),
             "storage_reads": fetched,
             "storage_requests": metrics.get("storage_reads", 0),
             "storage_bytes": metrics.get("storage_bytes", 0),
             "reads_per_sample": fetched / samples if samples else 0.0,
-            "unique_fraction": self._unique_fraction,
+            "unique_fraction": self._drawing.unique_fraction if self._drawing else 1.0,
+            "cache": metrics["cache"] if "cache" in metrics else self._backend.cache_figures(),
             "stages": dict(metrics.get("stages", [])),
             "workers": self.num_workers,
             "memory_bytes": arena[1] if arena else 0,

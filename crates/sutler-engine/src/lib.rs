@@ -12,6 +12,7 @@ mod failure;
 mod image;
 mod memory;
 mod metrics;
+mod place;
 mod preparation;
 mod process;
 mod run;
@@ -22,7 +23,10 @@ pub use engine::{Engine, usable_cores};
 pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
 pub use memory::{Arena, ArenaError, BatchMemory};
-pub use metrics::{Metrics, Snapshot, StageSummary, Stalls};
-pub use preparation::{Elsewhere, ForeignRow, Order, Preparation, Preparer, RowSpec, SampleRecord, Target};
+pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
+pub use preparation::{
+    Elsewhere, ForeignRow, Order, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord, SharedRow,
+    Target,
+};
 pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive, end_with};
-pub use run::{Canceller, Job, JobOptions, Next, Run};
+pub use run::{Canceller, Job, JobOptions, Next, Run, ServingOrder};

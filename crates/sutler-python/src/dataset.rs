@@ -113,7 +113,8 @@ impl Dataset {
     /// What a worker does to the samples of this dataset.
     pub fn preparation(&self, pipeline: &Pipeline, layout: Layout, seed: u64) -> ImagePreparation {
         let source: Arc<dyn Source> = self.files.clone();
-        ImagePreparation { source, pipeline: Arc::clone(&pipeline.inner), layout, limits: self.limits, seed }
+        let pipeline = Arc::clone(&pipeline.inner);
+        ImagePreparation { source, pipeline, layout, limits: self.limits, seed, cache: None }
     }
 }
 
@@ -215,7 +216,9 @@ impl Dataset {
             let mut sample = OwnSample::default();
             let mut record = SampleRecord::start();
             let mut preparer = preparation.preparer();
-            preparer.prepare(SampleId(index), epoch, Target::Own(&mut sample), &mut record).map(|()| sample)
+            preparer
+                .prepare(SampleId(index), epoch, &mut Target::Own(&mut sample), &mut record)
+                .map(|()| sample)
         });
         let sample = prepared.map_err(|failure| sample_error(py, &failure))?;
         Ok(Array::image(sample, pipeline.inner.output().dtype, Layout::Nchw))

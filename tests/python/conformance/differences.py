@@ -66,15 +66,10 @@ DIFFERENCES = {
         sutler="It is called with as many indices as a worker is given at a time, from one up to the batch.",
         reason="A batch is spread over all workers, so that it is ready sooner.",
     ),
-    "in_order_always": Difference(
-        torch="With `in_order=False` whole batches overtake each other.",
-        sutler="`in_order=False` is accepted, and batches come in order all the same.",
-        reason="A slow sample keeps one worker from its batch, not all; what comes stays a function of the seed.",
-    ),
-    "samplers_drawn_at_once": Difference(
-        torch="A sampler is drawn from as batches are needed, so it may be without end.",
-        sutler="All of an epoch is drawn when it begins; a sampler must come to an end.",
-        reason="A checkpoint in the middle of the epoch can tell whether the sampler draws the same order again.",
+    "ready_by_sample": Difference(
+        torch="With `in_order=False` whole batches overtake each other; each is what the sampler drew.",
+        sutler="Samples do: a batch is filled with those that are ready. What a batch sampler drew stays together.",
+        reason="A slow sample holds up neither its batch nor the others in it, and is late by a bounded number.",
     ),
     "worker_error": Difference(
         torch="The death of a worker is a `RuntimeError`.",

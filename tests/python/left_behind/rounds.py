@@ -23,8 +23,10 @@ MARK = "SUTLER_LEFT_BEHIND"
 WATCH = "sutler-lifeline"
 #: How long a job may take to come to its end, whatever was done to it. Workers that do not end get five seconds first.
 END_SECONDS = 20.0
-#: How long anything may stay after the trainer.
+#: How long a worker may stay after the trainer, and how long anything may. A process that is still starting finds out
+#: when it has imported what it needs, which takes its time on a busy machine.
 GONE_SECONDS = 3.0
+STARTED_SECONDS = 20.0
 
 #: What may be done to a job, and the exit codes that are right afterwards. A job that was already done ends with 0.
 DEEDS: dict[str, set[int]] = {
@@ -251,11 +253,12 @@ class Job:
             code = self.trainer.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             raise Fault(f"it hangs; it said {self.said}\n{self.stacks()}") from None
-        deadline = time.monotonic() + GONE_SECONDS
-        while (left := self.left()) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        if left:
-            raise Fault(f"there remain {left}\n{self.stacks()}")
+        for seconds, look in ((GONE_SECONDS, self.workers), (STARTED_SECONDS, self.left)):
+            deadline = time.monotonic() + seconds
+            while (left := look()) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            if left:
+                raise Fault(f"there remain {left}\n{self.stacks()}")
         errors = self.errors.read_text()
         if code not in DEEDS[deed]:
             raise Fault(f"exit code {code}; it said {self.said}\n{errors}")
