@@ -6,6 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+#: What the kernel counts processor time in.
+TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
+
 
 def descendants(pid: int) -> list[int]:
     """The process and everything below it."""
@@ -28,7 +31,7 @@ def cpu_seconds(pid: int) -> float:
         except OSError:  # it has just ended; its parent has its time when it has waited for it
             continue
         ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return ticks * TICK_SECONDS
 
 
 @dataclass

@@ -103,7 +103,8 @@ def _run_round(name: str) -> Measured:
     next(iterator)
     first_batch = time.perf_counter() - started
     del iterator  # and its workers, before anybody else has a turn
-    return Measured(samples, label_sum, seconds, cpu, first_batch)
+    # The kernel counts in ticks; less than one is not nothing.
+    return Measured(samples, label_sum, seconds, max(cpu, process_tree.TICK_SECONDS), first_batch)
 
 
 def seat(name: str, settings: Settings) -> Executor:
