@@ -152,6 +152,10 @@ class Job:
         self.temporary.mkdir(parents=True)
         #: When the deed was done: was there a worker that could clean up, and which shared memory had a name?
         self.had_workers = False
+        #: Whether the job itself ends its workers at that moment.
+        self._ends_workers = each.moment == "closing" or (
+            each.moment.startswith("ending") and not each.settings["persistent"]
+        )
         self.shared: set[str] = set()
         self.said: list[str] = []
         self._heard = threading.Condition()
@@ -206,7 +210,7 @@ class Job:
 
     def do(self, deed: str, pause: float) -> None:
         """Does to the job what the round says; `pause` lies between the two halves of a deed that has two."""
-        self.had_workers = bool(self.workers())
+        self.had_workers = not self._ends_workers and bool(self.workers())
         self.shared = {name for pid in marked(self.mark) for name in mapped_by(pid)}
         acts: dict[str, Callable[[], None]] = {
             "nothing": lambda: None,
