@@ -13,8 +13,8 @@ import pytest
 
 from .rounds import Fault, Round, run
 
-#: Some eight seconds' worth. Seeds are new each time, so that these rounds add up over the runs.
-ROUNDS = int(os.environ.get("SUTLER_LEFT_BEHIND_ROUNDS", "10"))
+#: Some fifteen seconds' worth. Seeds are new each time, so that these rounds add up over the runs.
+ROUNDS = int(os.environ.get("SUTLER_LEFT_BEHIND_ROUNDS", "8"))
 SEED = int(os.environ.get("SUTLER_LEFT_BEHIND_SEED", "0")) or random.randrange(1, 10**9)
 
 
