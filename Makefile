@@ -60,11 +60,16 @@ bench: develop ## Measure Sutler against its peers, interleaved (BENCH="--help" 
 wheel: setup ## Write dist/*.whl and try it in an empty environment
 	@scripts/wheel.sh
 
+# Not --quiet: it hides warnings from --strict, too.
 .PHONY: docs
 docs: ## Write the documentation site to site/
 	@scripts/python-environment.sh .venv-docs docs
-	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 	@echo "The site is in site/; open site/index.html."
+
+.PHONY: differences
+differences: setup ## Write the table of differences from PyTorch's DataLoader into the documentation, from the tests' list
+	@.venv/bin/python scripts/write_differences.py
 
 .PHONY: audit
 audit: ## Check the licences, advisories and sources of dependencies, and that each is used
@@ -77,4 +82,4 @@ requirements: setup ## Pin the current versions of all Python packages in requir
 .PHONY: clean
 clean: ## Delete whatever make made: builds, environments, caches
 	@rm -rf target dist site .venv .venv-docs .venv-peers .venv-wheel .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	@find python tests benchmarks \( -name '__pycache__' -o -name '_sutler*.so' \) -prune -exec rm -rf {} + 2>/dev/null || true
+	@find python tests benchmarks examples \( -name '__pycache__' -o -name '_sutler*.so' \) -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,5 +1,6 @@
 """Runs the Python code blocks of README.md and docs/ as tests, each document in a directory of its own."""
 
+import importlib.util
 import os
 import tempfile
 from pathlib import Path
@@ -7,6 +8,25 @@ from typing import Any
 
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+#: Files that cannot even be imported without packages that Sutler itself does without.
+NEEDS = {
+    "docs/guides/trainers.md": ("accelerate", "jax", "lightning", "transformers"),
+    "python/sutler/integrations/accelerate.py": ("accelerate",),
+    "python/sutler/integrations/transformers.py": ("accelerate", "transformers"),
+}
+MISSING = {
+    path: missing
+    for path, packages in NEEDS.items()
+    if (missing := [package for package in packages if importlib.util.find_spec(package) is None])
+}
+collect_ignore = list(MISSING)
+
+
+def pytest_report_header() -> list[str]:
+    return [
+        f"left out: {path}, as {' and '.join(missing)} is not installed" for path, missing in MISSING.items()
+    ]
 
 
 def enter_directory(namespace: dict[str, Any]) -> None:
@@ -27,7 +47,7 @@ def leave_directory(namespace: dict[str, Any]) -> None:
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
-    patterns=["README.md", "docs/**/*.md"],
+    patterns=["README.md", "docs/*.md", "docs/**/*.md"],
     setup=enter_directory,
     teardown=leave_directory,
 ).pytest()

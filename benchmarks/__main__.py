@@ -17,6 +17,7 @@ from benchmarks import (
     quality,
     slow_items,
     startup,
+    streams,
     worker_memory,
 )
 from benchmarks.outcome import NameTakenError, document, folder_for, save
@@ -31,9 +32,10 @@ BENCHMARKS = {
     "slow-items": slow_items,
     "python-dataset": python_dataset,
     "worker-memory": worker_memory,
+    "streams": streams,
 }
 #: Benchmarks whose samples are no photos.
-WITHOUT_PHOTOS = {"slow-items", "worker-memory"}
+WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

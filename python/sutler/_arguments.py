@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import numbers
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,19 +186,28 @@ def _check_context(context: Any, num_workers: int | None) -> None:
         )
 
 
-def place_in_job(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """This process's rank and the number of ranks: as given, else from ``torch.distributed``, else the only one."""
+def place_in_job(rank: int | None, world_size: int | None) -> Callable[[], tuple[int, int]]:
+    """Tells this process's rank and the number of ranks: as given, else from ``torch.distributed``, else the only one.
+
+    The answer is not fixed when nothing is given: Lightning and Accelerate make the process group when the loader
+    may already be there.
+    """
     if (rank is None) != (world_size is None):
         raise ValueError(f"rank and world_size go together, got rank={rank} and world_size={world_size}")
     if rank is None or world_size is None:
-        distributed = getattr(sys.modules.get("torch"), "distributed", None)
-        if distributed is not None and distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-        return 0, 1
+        return _place_in_process_group
     _check_integer("rank", rank, "the number of this process, an integer from 0")
     _check_integer("world_size", world_size, "the number of processes, an integer from 1")
     if world_size < 1:
         raise ValueError(f"world_size should be at least 1, got {world_size}")
     if not 0 <= rank < world_size:
         raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {world_size - 1}]")
-    return rank, world_size
+    place = rank, world_size
+    return lambda: place
+
+
+def _place_in_process_group() -> tuple[int, int]:
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1

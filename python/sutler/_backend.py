@@ -49,8 +49,10 @@ class Backend(Protocol):
     def fingerprint(self) -> str:
         """A name for the dataset, by which a checkpoint knows it again."""
 
-    def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
-        """The native side of the work."""
+    def make_job(
+        self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
+    ) -> _sutler.Job:
+        """The native side of the work; `in_step` with other ranks it may not leave a batch out."""
 
     def cache_figures(self) -> dict[str, Any] | None:
         """What the cache holds, if there is one."""
@@ -89,7 +91,6 @@ class NativeBackend:
         self._policy = loader._policy
         self._seed = loader.seed
         self._channels_last = loader.channels_last
-        self._in_step = loader.world_size > 1
         self._lateness = loader._lateness()
         operations = dataset.lowered.ops
         native = len(operations)
@@ -129,7 +130,9 @@ class NativeBackend:
         """The hash of the dataset's listing."""
         return self._dataset.fingerprint
 
-    def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
+    def make_job(
+        self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
+    ) -> _sutler.Job:
         """A job over the dataset's files."""
         return _sutler.Job(
             self._dataset._native,
@@ -139,7 +142,7 @@ class NativeBackend:
             batch_size=batch_size,
             batches_ahead=batches_ahead,
             batches_held=batches_held,
-            in_step=self._in_step,
+            in_step=in_step,
             errors=self._policy.name,
             errors_max=self._policy.max,
             errors_rate=self._policy.rate,
@@ -215,13 +218,16 @@ class ProcessBackend:
         """There is no cache for datasets written in Python."""
         return None
 
-    def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
+    def make_job(
+        self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
+    ) -> _sutler.Job:
         """A job whose workers come with the first epoch."""
         self._options.batch_rows = batch_size
         return _sutler.Job.with_processes(
             batch_size=batch_size,
             batches_ahead=batches_ahead,
             batches_held=batches_held,
+            in_step=in_step,
             revive=self._revive,
             is_alive=self._is_alive,
             post_mortem=self._post_mortem,

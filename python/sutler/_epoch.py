@@ -40,6 +40,21 @@ class Position:
         #: Where the readers of a stream are, where the dataset is one.
         self.streams: StreamProgress | None = None
 
+    def copy(self) -> Position:
+        """The same place, to go on from."""
+        copied = Position(self.epoch, self.consumed, self.drawn)
+        copied.served = None if self.served is None else Served(self.served.save())
+        copied.streams = self.streams
+        return copied
+
+    def is_where(self, other: Position) -> bool:
+        """Whether both name the same place."""
+        if (self.epoch, self.consumed) != (other.epoch, other.consumed) or self.streams is not other.streams:
+            return False
+        if self.served is None or other.served is None:
+            return self.served is other.served
+        return self.served.save() == other.served.save()
+
     def go_on_to(self, progress: Progress) -> None:
         """Another batch is in the trainer's hands."""
         if isinstance(progress, Positions):
@@ -60,6 +75,9 @@ class Position:
 class EpochIterator(Iterator[Any]):
     """Yields the batches of one epoch; made by ``iter(loader)``.
 
+    Batches are prepared from the start, but the epoch counts as begun only when the first one is asked for. Trainers
+    such as Lightning make iterators to see whether they can, and choose the epoch after they have made one.
+
     Dropping it calls the rest of the epoch off. So nothing that runs on its own may hold it: a copying thread is given
     the source of host batches, which knows nothing of its iterator.
     """
@@ -67,9 +85,32 @@ class EpochIterator(Iterator[Any]):
     def __init__(self, loader: Loader, position: Position) -> None:
         self._loader = loader
         self._position = position
-        self.epoch = position.epoch
+        #: Whether a batch was asked for.
+        self.begun = False
+        self._started = False
         self._ended = False
-        self._start()
+        # A sampler that was drawn when a state was saved may yet be told which epoch that was.
+        if position.drawing is None or position.drawing.epoch is None or position.drawn is None:
+            self._start()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that this is a pass of."""
+        return self._position.epoch
+
+    def begin(self) -> None:
+        """Settles which epoch this is, now that it counts."""
+        if self.begun:
+            return
+        position = self._loader._settle(self._position)
+        if position is not self._position:
+            self.close()
+            self._position = position
+            self._started = False
+        if not self._started:
+            self._start()
+        self._loader._epoch_began(position)
+        self.begun = True
 
     def _start(self) -> None:
         """Begins the native side at the current position: at first, and again in a forked child."""
@@ -84,17 +125,25 @@ class EpochIterator(Iterator[Any]):
         # Not only when the iterator is dropped: also before the interpreter shuts down, which a thread that waits
         # outside of Python would not survive.
         self._call_off = weakref.finalize(self, _call_off, self._owner, call_off, self._prefetcher)
+        self._started = True
 
     def __iter__(self) -> EpochIterator:
         return self
 
+    @property
+    def left(self) -> int | None:
+        """How many batches are still to come; not known of a stream, nor of a sampler until it is at its end."""
+        if not self._started or self._source.total is None:
+            return None
+        return self._source.total - self._delivered
+
     def __len__(self) -> int:
-        total = self._source.total
-        return len(self._loader) if total is None else total - self._delivered
+        return len(self._loader) if self.left is None else self.left
 
     def __next__(self) -> Any:
         if self._ended:
             raise StopIteration
+        self.begin()
         if self._owner != os.getpid():
             # Forked in the middle of an epoch: the threads stayed behind, but the position is ours.
             self._call_off.detach()
@@ -115,7 +164,8 @@ class EpochIterator(Iterator[Any]):
 
     def close(self) -> None:
         """Calls the rest of the epoch off."""
-        self._call_off()
+        if self._started:
+            self._call_off()
 
 
 def _call_off(owner: int, call_off: Callable[[], None], prefetcher: DevicePrefetcher | None) -> None:

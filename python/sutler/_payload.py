@@ -1,7 +1,8 @@
 """Objects as bytes, with large buffers beside the pickle instead of inside it.
 
-Layout: number of buffers and the length of the pickle, the lengths of the buffers (8 bytes each), the pickle, then the
-buffers, each at a multiple of 64 bytes. Arrays that come out share the memory they were read from.
+A head: the number of buffers and the length of the pickle, where each buffer begins and its length (8 bytes each), and
+the pickle. Buffers begin at multiples of 64 bytes, behind the head unless their place is chosen otherwise. Arrays that
+come out share the memory they were read from.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import io
 import pickle
 import struct
 import sys
-from collections.abc import Callable
 from typing import Any
 
 ALIGNMENT = 64
@@ -46,20 +46,43 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def dump(value: Any) -> tuple[bytes, list[memoryview], int]:
-    """The head of an object's bytes, the buffers that follow it, and how long all of it is."""
+def take_apart(value: Any) -> tuple[memoryview, list[memoryview]]:
+    """The pickle of an object, and the large buffers that are not in it."""
     buffers: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
     _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(value)
-    views = [buffer.raw() for buffer in buffers]
-    pickled = stream.getbuffer()
-    head = (
-        struct.pack(f"<2Q{len(views)}Q", len(views), len(pickled), *(view.nbytes for view in views)) + pickled
-    )
-    size = len(head)
+    return stream.getbuffer(), [_as_bytes(buffer.raw()) for buffer in buffers]
+
+
+def _as_bytes(view: memoryview) -> memoryview:
+    return view.cast("B") if view.format != "B" or view.ndim != 1 else view
+
+
+def align(position: int) -> int:
+    """The first place from a position on where a buffer may begin."""
+    return -(-position // ALIGNMENT) * ALIGNMENT
+
+
+def head_size(pickled: memoryview, buffers: int) -> int:
+    """How long the head is of an object with so many buffers."""
+    return 16 + 16 * buffers + len(pickled)
+
+
+def make_head(pickled: memoryview, places: list[tuple[int, int]]) -> bytes:
+    """The head of an object's bytes; places are where its buffers begin, and their lengths."""
+    numbers = (number for place in places for number in place)
+    return struct.pack(f"<2Q{2 * len(places)}Q", len(places), len(pickled), *numbers) + pickled
+
+
+def dump(value: Any) -> tuple[bytes, list[memoryview], int]:
+    """The head of an object's bytes, the buffers that follow it, and how long all of it is."""
+    pickled, views = take_apart(value)
+    size = head_size(pickled, len(views))
+    places = []
     for view in views:
-        size = -(-size // ALIGNMENT) * ALIGNMENT + view.nbytes
-    return head, views, size
+        places.append((align(size), view.nbytes))
+        size = sum(places[-1])
+    return make_head(pickled, places), views, size
 
 
 def write(target: memoryview, head: bytes, views: list[memoryview]) -> None:
@@ -67,22 +90,15 @@ def write(target: memoryview, head: bytes, views: list[memoryview]) -> None:
     target[: len(head)] = head
     position = len(head)
     for view in views:
-        position = -(-position // ALIGNMENT) * ALIGNMENT
-        target[position : position + view.nbytes] = (
-            view.cast("B") if view.format != "B" or view.ndim != 1 else view
-        )
+        position = align(position)
+        target[position : position + view.nbytes] = view
         position += view.nbytes
 
 
-def load(source: memoryview, loads: Callable[..., Any] = pickle.loads) -> Any:
-    """The object; its arrays are views of `source`."""
-    count, length = struct.unpack_from("<2Q", source)
-    lengths = struct.unpack_from(f"<{count}Q", source, 16)
-    start = 16 + 8 * count
-    position = start + length
-    buffers = []
-    for size in lengths:
-        position = -(-position // ALIGNMENT) * ALIGNMENT
-        buffers.append(source[position : position + size])
-        position += size
-    return loads(source[start : start + length], buffers=buffers)
+def load(source: memoryview, start: int = 0) -> Any:
+    """The object whose head is at `start`; its arrays are views of `source`."""
+    count, length = struct.unpack_from("<2Q", source, start)
+    places = struct.unpack_from(f"<{2 * count}Q", source, start + 16)
+    buffers = [source[place : place + size] for place, size in zip(places[::2], places[1::2], strict=True)]
+    first = start + 16 + 16 * count
+    return pickle.loads(source[first : first + length], buffers=buffers)

@@ -11,14 +11,33 @@ if TYPE_CHECKING:
     from sutler.loader import Loader
 
 
-def with_progress(iterator: EpochIterator, loader: Loader) -> Iterator[Any]:
+class ProgressIterator(Iterator[Any]):
     """The same batches, with a tqdm bar over them."""
+
+    def __init__(self, iterator: EpochIterator, loader: Loader) -> None:
+        self._iterator = iterator
+        self._batches = _show(iterator, loader)
+
+    @property
+    def left(self) -> int | None:
+        """How many batches are still to come, where that is known."""
+        return self._iterator.left
+
+    def __len__(self) -> int:
+        return len(self._iterator)
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+
+def _show(iterator: EpochIterator, loader: Loader) -> Iterator[Any]:
     try:
         from tqdm.auto import tqdm
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
             "progress=True needs tqdm. Install it with `pip install tqdm`, or pass progress=False."
         ) from None
+    iterator.begin()  # so that the bar names the right epoch
     before = loader.stats()
     with tqdm(total=length_hint(iterator) or None, unit="batch", desc=f"epoch {iterator.epoch}") as bar:
         for batch in iterator:

@@ -13,7 +13,7 @@ import numpy.random  # NumPy loads it when first used, and it must be there to b
 from sutler import _payload, _schema, _sutler
 from sutler._keys import KeyTable, seed_number
 from sutler._output import converter
-from sutler.errors import ErrorBudgetExceeded, Failure, sample_error
+from sutler.errors import ErrorBudgetExceeded, Failure, RankOutOfStep, SampleError, sample_error
 from sutler.transforms.tail import seeded
 
 if TYPE_CHECKING:
@@ -38,19 +38,19 @@ def _as_it_is(sample: Any) -> Any:
     return sample
 
 
-def numpy_collate(values: list[Any]) -> Any:
+def numpy_collate(values: list[Any], stack: Callable[[list[Any]], Any] = np.stack) -> Any:
     """What PyTorch's default collation does, with arrays for tensors."""
     first = values[0]
     if isinstance(first, np.ndarray | np.generic | bool | int | float) or hasattr(first, "__array__"):
-        return np.stack([np.asarray(value) for value in values])
+        return stack([np.asarray(value) for value in values])
     if isinstance(first, str | bytes):
         return values
     if isinstance(first, dict):
-        return {key: numpy_collate([value[key] for value in values]) for key in first}
+        return {key: numpy_collate([value[key] for value in values], stack) for key in first}
     if isinstance(first, tuple | list):
         if any(len(value) != len(first) for value in values):
             raise RuntimeError("each element in list of batch should be of equal size")
-        columns = [numpy_collate(list(column)) for column in zip(*values, strict=True)]
+        columns = [numpy_collate(list(column), stack) for column in zip(*values, strict=True)]
         return type(first)(*columns) if hasattr(first, "_fields") else columns
     raise TypeError(
         f"a batch cannot be made of {type(first).__name__} objects; pass a collate_fn, or return arrays, numbers, "
@@ -176,7 +176,7 @@ class InlineBatches:
         keys: KeyTable,
     ) -> None:
         self._dataset = loader.dataset
-        self._batches = batches
+        self._batches: Iterator[tuple[int, tuple[list[int], Progress]]] = enumerate(batches)
         #: How many batches there are in all, where that is known.
         self.total = total
         self._epoch = epoch
@@ -188,16 +188,17 @@ class InlineBatches:
         self._return_ids = loader.return_ids
         self._policy = loader._policy
         self._allowed = loader._policy.allowed(samples)
+        self._in_step = loader.world_size > 1
         #: The samples that were left out so far.
         self.failures: list[Failure] = []
 
     def next(self) -> tuple[Any, Progress] | None:
         """The next batch and how far the epoch is with it; ``None`` at the end."""
         # A batch that raises is gone, too: the next call goes on with the next one.
-        for numbers, progress in self._batches:
+        for number, (numbers, progress) in self._batches:
             keys = [self._keys.key(number) for number in numbers]
             try:
-                made = self._make(keys)
+                made = self._make(number, keys)
             except StopIteration as error:
                 raise RuntimeError(
                     "the dataset or collate_fn raised StopIteration; an epoch ends on its own"
@@ -206,10 +207,13 @@ class InlineBatches:
                 return made[0], progress
         return None
 
-    def _make(self, keys: list[Any]) -> tuple[Any] | None:
+    def _make(self, number: int, keys: list[Any]) -> tuple[Any] | None:
         """The batch of some keys, unless every sample of it was left out."""
+        asked_for = len(keys)
         keys, samples = self._samples(keys)
         if not samples:
+            if self._in_step and asked_for:
+                raise RankOutOfStep(number, self._last_failure())
             return None
         made = self._collate(samples[0] if self._single else samples)
         return (_append_ids(made, keys, self._single, self._convert) if self._return_ids else made,)
@@ -235,8 +239,11 @@ class InlineBatches:
         name = f"index {key}" if number == key else f"key {key!r}"
         self.failures.append(Failure(number, name, "exception", reason))
         if self._allowed is not None and len(self.failures) > self._allowed:
-            last = sample_error(number, name, reason, "exception")
-            raise ErrorBudgetExceeded(len(self.failures), self._allowed, last) from error
+            raise ErrorBudgetExceeded(len(self.failures), self._allowed, self._last_failure()) from error
+
+    def _last_failure(self) -> SampleError:
+        last = self.failures[-1]
+        return sample_error(last.id, last.path, last.reason, last.kind)
 
     def _sample(self, key: Any) -> Any:
         """A sample with its own random numbers, the same as from any worker process."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import operator
 import sys
@@ -20,16 +21,20 @@ class EpochSampler:
     epoch from here; nothing here refers to the loader, so that dropping the loader ends its threads at once.
     """
 
+    #: What PyTorch's `RandomSampler` has besides, for code that looks at it.
+    replacement = False
+    generator = None
+
     def __init__(
-        self, dataset: Any, *, shuffle: bool, seed: int, drop_last: bool, rank: int, world_size: int
+        self, dataset: Any, *, shuffle: bool, seed: int, drop_last: bool, place: Callable[[], tuple[int, int]]
     ) -> None:
         #: Asked for its length each time, since it may grow.
-        self._dataset = dataset
+        self.data_source = dataset
         self._shuffle = shuffle
         self._seed = seed
         self._drop_last = drop_last
-        self._rank = rank
-        self._world_size = world_size
+        #: The rank and the number of ranks; asked each time, since a process group may come after the loader.
+        self._place = place
         #: The epoch that the next ``iter(loader)`` runs.
         self.epoch = 0
         #: Whether the user chose that epoch, rather than it being the one after the last.
@@ -47,22 +52,29 @@ class EpochSampler:
         self.epoch = epoch
         self.chosen = False
 
+    @property
+    def num_samples(self) -> int:
+        """How many samples the dataset has, on all ranks together."""
+        return len(self.data_source)
+
     def __iter__(self) -> Iterator[int]:
+        rank, world_size = self._place()
         order = _sutler.epoch_order(
-            len(self._dataset),
+            len(self.data_source),
             shuffle=self._shuffle,
             seed=self._seed,
             epoch=self.epoch,
             drop_last=self._drop_last,
-            rank=self._rank,
-            world_size=self._world_size,
+            rank=rank,
+            world_size=world_size,
         )
         return iter(order)
 
     def __len__(self) -> int:
+        _, world_size = self._place()
         if self._drop_last:
-            return len(self._dataset) // self._world_size
-        return -(-len(self._dataset) // self._world_size)
+            return len(self.data_source) // world_size
+        return -(-len(self.data_source) // world_size)
 
 
 class EpochBatchSampler:
@@ -89,6 +101,28 @@ class EpochBatchSampler:
         return -(-len(self.sampler) // self.batch_size)
 
 
+def with_set_epoch(given: Any) -> Any:
+    """A user's sampler or batch sampler, or the sampler in it, if that is to be told the epoch; else ``None``."""
+    inner = given if hasattr(given, "set_epoch") else getattr(given, "sampler", None)
+    return inner if hasattr(inner, "set_epoch") else None
+
+
+def as_pytorchs(own: type[Any], name: str) -> type[Any]:
+    """A class of ours that is also one of PyTorch's samplers, where PyTorch is in use.
+
+    Trainers ask what a sampler is to learn whether an order is shuffled.
+    """
+    data = sys.modules.get("torch.utils.data")
+    if data is None:
+        return own
+    return _joined(own, getattr(data, name))  # type: ignore[arg-type]  # classes can be hashed
+
+
+@functools.cache
+def _joined(own: type[Any], base: type[Any]) -> type[Any]:
+    return type(own.__name__, (own, base), {"__module__": own.__module__, "__doc__": own.__doc__})
+
+
 class Drawing:
     """What a user's sampler or batch sampler draws for one epoch, as far as it is needed.
 
@@ -97,8 +131,10 @@ class Drawing:
     them, in the engine's numbers.
     """
 
-    def __init__(self, source: Iterable[Any], keys: KeyTable | None, *, in_batches: bool) -> None:
+    def __init__(self, source: Iterable[Any], keys: KeyTable | None, *, in_batches: bool, epoch: Any) -> None:
         self.in_batches = in_batches
+        #: The epoch that the sampler was set to when drawing began, where it has such a thing.
+        self.epoch = epoch
         self._source: Iterator[Any] = iter(source)
         self._keys = keys
         self._number = _numbering(keys)

@@ -5,35 +5,34 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import select
 import socket
 import time
 import weakref
-from dataclasses import dataclass
-from multiprocessing.connection import wait
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sutler import _payload, _worker_errors
 from sutler._processes import WorkerPool
+from sutler._stream_memory import BatchMaps
 from sutler._stream_progress import StreamProgress
 from sutler._stream_reader import ReaderProgress
 from sutler._stream_worker import (
     ANSWER,
+    BEGAN,
     BEGIN,
+    DONE,
     END,
     ERROR,
-    LAST_BATCH,
     ORDER,
     READ,
     StreamOptions,
-    map_at_once,
     run_stream_worker,
 )
 from sutler.errors import WorkerError
 
 #: How often a worker that should be at work is looked for: an orphan of its own may hold what would tell of its death.
 LOOK_SECONDS = 1.0
-#: Up to this many bytes a batch is copied: 256 KiB take some 30 µs, about as long as mapping them and using the map.
-COPIED_BYTES = 256 << 10
 
 
 @dataclass
@@ -42,16 +41,13 @@ class Answer:
 
     kind: bytes
     progress: ReaderProgress
-    payload: memoryview | None
-
-    @property
-    def is_end(self) -> bool:
-        """Whether the worker has nothing left."""
-        return self.kind == END
+    payload: memoryview | None = None
+    #: Where in it the head is.
+    start: int = 0
 
     def value(self) -> Any:
         """The batch, in memory that lives as long as the batch; raises what the worker raised."""
-        value: Any = None if self.payload is None else _payload.load(self.payload)
+        value: Any = None if self.payload is None else _payload.load(self.payload, self.start)
         if self.kind == ERROR:
             raise _worker_errors.rebuild(value)
         return value
@@ -63,7 +59,12 @@ class StreamWorkers:
     def __init__(self, dataset: Any, options: StreamOptions, context: Any) -> None:
         self._pool = WorkerPool(dataset, options, context, run_stream_worker)
         self._channels: list[socket.socket] = []
+        self._maps = [BatchMaps() for _ in range(options.num_workers)]
         self._epoch = 0
+        #: What the workers' seeds were made from.
+        self.base_seed = options.base_seed
+        #: Workers that stayed and have not yet told what they drew in earlier epochs.
+        self.unheard: list[int] = []
         #: Whether a worker has died, so that these cannot serve another epoch.
         self.broken = False
         self._finalizer = weakref.finalize(self, _end, os.getpid(), self._pool, self._channels)
@@ -74,45 +75,74 @@ class StreamWorkers:
             self.end()
             raise
 
+    @property
+    def stayed(self) -> bool:
+        """Whether they have served an epoch."""
+        return self._epoch > 0
+
     def begin(self, progress: StreamProgress, batches_ahead: int) -> None:
         """Begins an epoch at some progress, and asks for the first batches."""
+        stayed = self.stayed
         self._epoch += 1
+        self.unheard = list(range(len(self._channels))) if stayed else []
         for worker, reader in enumerate(progress.readers):
-            self._order(worker, BEGIN, pickle.dumps(reader))
+            self._order(worker, BEGIN, pickle.dumps((reader, progress.dataset_epoch, stayed)))
             for _ in range(0 if reader.ended else batches_ahead):
                 self.ask(worker)
 
     def ask(self, worker: int) -> None:
         """Asks a worker for one more batch."""
-        self._order(worker, READ, b"")
+        done = self._maps[worker].done
+        self._order(worker, READ, b"".join(DONE.pack(*done.popleft()) for _ in range(len(done))))
 
     def _order(self, worker: int, kind: bytes, body: bytes) -> None:
         # What a dead worker sent before it died is still to be had; its death is an error when that is used up.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._channels[worker].sendall(ORDER.pack(kind, self._epoch, len(body)) + body)
 
-    def receive(self, worker: int, samples: int, timeout: float, stop: socket.socket) -> Answer | None:
-        """A worker's next answer of this epoch; ``None`` once `stop` is shut down."""
+    def receive(
+        self, candidates: list[int], progress: StreamProgress, timeout: float, stop: socket.socket
+    ) -> tuple[int, Answer] | None:
+        """The first answer of this epoch that one of some workers has; ``None`` once `stop` is shut down.
+
+        Of several that have one, the first in the list is served: rotating the list keeps a quick worker from crowding
+        the others out.
+        """
         deadline = time.monotonic() + timeout if timeout else None
-        channel = self._channels[worker]
-        sentinel = self._pool.sentinel(worker)
+        poller = select.poll()
+        poller.register(stop, select.POLLIN)
+        for worker in candidates:
+            poller.register(self._channels[worker], select.POLLIN)
+            poller.register(self._pool.sentinel(worker), select.POLLIN)
         while True:
             left = (
                 LOOK_SECONDS if deadline is None else min(LOOK_SECONDS, max(0.0, deadline - time.monotonic()))
             )
-            ready = wait([channel, sentinel, stop], left)
-            if stop in ready:
+            ready = {descriptor for descriptor, _ in poller.poll(left * 1000)}
+            if stop.fileno() in ready:
                 return None
-            if channel in ready or (sentinel in ready and wait([channel], 0)):
-                answer = self._read_answer(worker, samples)
-                if answer is not None:
-                    return answer
-            elif sentinel in ready or not self._pool.is_alive(worker):
-                raise self._lost(worker, samples)
-            elif deadline is not None and time.monotonic() >= deadline:
-                raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
+            for worker in candidates:
+                if self._channels[worker].fileno() in ready:
+                    answer = self._read_answer(worker, progress)
+                    if answer is not None:
+                        return worker, answer
+                    break  # it was of an earlier epoch; there may be more behind it
+            else:
+                self._look_after(candidates, ready, progress)
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
 
-    def _read_answer(self, worker: int, samples: int) -> Answer | None:
+    def _look_after(self, workers: list[int], ready: set[int], progress: StreamProgress) -> None:
+        """Raises if a worker has died and said all it had to say; nothing has been heard of any just now."""
+        for worker in workers:
+            if self._pool.sentinel(worker) in ready or not self._pool.is_alive(worker):
+                # What it said last may have come after we looked.
+                last_words = select.poll()
+                last_words.register(self._channels[worker], select.POLLIN)
+                if not last_words.poll(0):
+                    raise self._lost(worker, progress)
+
+    def _read_answer(self, worker: int, progress: StreamProgress) -> Answer | None:
         """An answer that has come; ``None`` if it belongs to an epoch that was left."""
         received = bytearray()
         descriptors: list[int] = []
@@ -121,30 +151,37 @@ class StreamWorkers:
                 data, found, _, _ = socket.recv_fds(self._channels[worker], ANSWER.size - len(received), 1)
                 descriptors += found
                 if not data:
-                    raise self._lost(worker, samples)
+                    raise self._lost(worker, progress)
                 received += data
-            kind, epoch, taken, size, state_size = ANSWER.unpack(received)
+            kind, epoch, slot, start, end, total = ANSWER.unpack(received)
+            maps = self._maps[worker]
+            for descriptor in descriptors:
+                maps.add(slot, descriptor)
             if epoch != self._epoch:
+                maps.give_back(slot)
                 return None
-            if not size:
-                return Answer(kind, ReaderProgress(samples, ended=True), None)
-            if not descriptors:
+            if kind == BEGAN:
+                self.unheard.remove(worker)
+            if kind == END:
+                return Answer(kind, replace(progress.readers[worker], ended=True))
+            if not maps.has(slot):
                 raise OSError(
                     "a batch came without its memory: this process has too many files open. Raise `ulimit -n`, or "
                     "keep fewer batches"
                 )
-            state = os.pread(descriptors[0], state_size, size) or None
-            return Answer(kind, ReaderProgress(taken, kind == LAST_BATCH, state), _open(descriptors[0], size))
+            payload, described = maps.open(slot, end, total)
+            reached = pickle.loads(described) if described else progress.readers[worker]
+            return Answer(kind, reached, payload, start)
         except ConnectionResetError:
-            raise self._lost(worker, samples) from None
+            raise self._lost(worker, progress) from None
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _lost(self, worker: int, samples: int) -> WorkerError:
+    def _lost(self, worker: int, progress: StreamProgress) -> WorkerError:
         self.broken = True
         return WorkerError(
-            samples,
+            progress.readers[worker].samples,
             f"stream of worker {worker}",
             f"DataLoader worker {self._pool.post_mortem(worker)} before it delivered this sample",
             "worker_lost",
@@ -153,15 +190,6 @@ class StreamWorkers:
     def end(self) -> None:
         """Hangs up and waits for the processes."""
         self._finalizer()
-
-
-def _open(descriptor: int, size: int) -> memoryview:
-    """The memory behind a descriptor, which may be closed afterwards."""
-    if size > COPIED_BYTES:
-        return memoryview(map_at_once(descriptor, size))
-    copied = bytearray(size)
-    os.preadv(descriptor, [copied], 0)
-    return memoryview(copied)
 
 
 def _end(owner: int, pool: WorkerPool, channels: list[socket.socket]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sutler._stream_random import RandomStates
 from sutler._stream_reader import ReaderProgress
 
 
@@ -15,27 +17,36 @@ class StreamProgress:
 
     readers: tuple[ReaderProgress, ...]
     turn: int = 0
+    #: What the workers' seeds are made from; ``None`` until it is drawn.
+    base_seed: int | None = None
+    #: The epoch that the dataset was told, where somebody told it one.
+    dataset_epoch: int | None = None
 
     @classmethod
-    def beginning(cls, readers: int) -> StreamProgress:
+    def beginning(cls, readers: int, dataset_epoch: int | None) -> StreamProgress:
         """Nothing has been read."""
-        return cls((ReaderProgress(),) * readers)
+        return cls((ReaderProgress(),) * readers, dataset_epoch=dataset_epoch)
 
     @property
     def samples(self) -> int:
         """Samples taken from the stream by all readers."""
         return sum(reader.samples for reader in self.readers)
 
-    def next_reader(self) -> int | None:
-        """Whose batch is the next: turns go round among those that have not ended."""
+    def waiting(self) -> list[int]:
+        """The readers that have not ended, from the one whose turn it is on: turns go round."""
         count = len(self.readers)
         order = ((self.turn + step) % count for step in range(count))
-        return next((reader for reader in order if not self.readers[reader].ended), None)
+        return [reader for reader in order if not self.readers[reader].ended]
 
     def after(self, reader: int, progress: ReaderProgress) -> StreamProgress:
         """The same, once a reader has delivered a batch."""
         readers = (*self.readers[:reader], progress, *self.readers[reader + 1 :])
-        return StreamProgress(readers, (reader + 1) % len(readers))
+        return replace(self, readers=readers, turn=(reader + 1) % len(readers))
+
+    def began(self, reader: int, progress: ReaderProgress, base_seed: int) -> StreamProgress:
+        """The same, once a reader that stayed has told what it drew in earlier epochs."""
+        readers = (*self.readers[:reader], progress, *self.readers[reader + 1 :])
+        return replace(self, readers=readers, base_seed=base_seed)
 
     def passed(self, reader: int) -> StreamProgress:
         """The same, once a reader had its turn and delivered nothing."""
@@ -50,11 +61,15 @@ def describe_progress(progress: StreamProgress) -> dict[str, Any]:
     """Progress in plain values; the states of datasets are what the datasets made them."""
     return {
         "turn": progress.turn,
+        "base_seed": progress.base_seed,
+        "dataset_epoch": progress.dataset_epoch,
         "workers": [
             {
                 "samples": reader.samples,
+                "failed": reader.failed,
                 "ended": reader.ended,
                 "state": None if reader.state is None else pickle.loads(reader.state),
+                "random": None if reader.random is None else _describe_random(reader.random),
             }
             for reader in progress.readers
         ],
@@ -69,12 +84,31 @@ def restore_progress(described: Any) -> StreamProgress:
                 int(worker["samples"]),
                 bool(worker["ended"]),
                 None if worker["state"] is None else pickle.dumps(worker["state"]),
+                int(worker["failed"]),
+                None if worker["random"] is None else _restore_random(worker["random"]),
             )
             for worker in described["workers"]
         )
-        turn = int(described["turn"])
-    except (KeyError, TypeError, ValueError) as error:
+        turn, seed, epoch = (described[key] for key in ("turn", "base_seed", "dataset_epoch"))
+        turn = int(turn)
+        seed, epoch = (None if value is None else int(value) for value in (seed, epoch))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the state is damaged: its progress is {described!r}") from error
     if not 0 <= turn < len(readers) or any(reader.samples < 0 for reader in readers):
         raise ValueError(f"the state is damaged: its progress is {described!r}")
-    return StreamProgress(readers, turn)
+    return StreamProgress(readers, turn, seed, epoch)
+
+
+def _describe_random(states: RandomStates) -> dict[str, dict[str, str]]:
+    return {
+        moment: {name: base64.b64encode(state).decode() for name, state in generators.items()}
+        for moment, generators in (("began", states.began), ("now", states.now))
+    }
+
+
+def _restore_random(described: Any) -> RandomStates:
+    moments = (
+        {str(name): base64.b64decode(state, validate=True) for name, state in described[moment].items()}
+        for moment in ("began", "now")
+    )
+    return RandomStates(*moments)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sutler._worker_info import as_if_no_worker
+from sutler._stream_random import RandomStates, TrainerRandom, WorkerRandom
 
 
 class EndOfStream(Exception):  # noqa: N818 - not an error: there is no more
@@ -25,6 +25,10 @@ class ReaderProgress:
     ended: bool = False
     #: The pickled states of a dataset or iterator that has some, after that batch.
     state: bytes | None = None
+    #: How often the stream raised instead of giving a sample, where somebody caught that and went on.
+    failed: int = 0
+    #: The random number generators that were drawn from.
+    random: RandomStates | None = None
 
 
 def is_stream(dataset: Any) -> bool:
@@ -36,23 +40,15 @@ def is_stream(dataset: Any) -> bool:
     return hasattr(dataset, "__iter__") and not hasattr(dataset, "__getitem__")
 
 
+def tell_epoch(dataset: Any, epoch: int | None) -> None:
+    """Tells a dataset which epoch is the next, if it wants to know, as Hugging Face's shuffled streams do."""
+    set_epoch = getattr(dataset, "set_epoch", None)
+    if epoch is not None and callable(set_epoch):
+        set_epoch(epoch)
+
+
 def _is_stateful(value: Any) -> bool:
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
-
-
-class PrivateCollate:
-    """PyTorch's default collation, which in a worker would put every batch into shared memory of its own.
-
-    The batch is about to be copied into the memory that it travels in, so that would be a copy too many.
-    """
-
-    def __init__(self, collate: Callable[[Any], Any]) -> None:
-        self._collate = collate
-
-    def __call__(self, samples: Any) -> Any:
-        """Collates in private memory."""
-        with as_if_no_worker():
-            return self._collate(samples)
 
 
 class StreamReader:
@@ -65,6 +61,7 @@ class StreamReader:
         drop_last: bool,
         collate: Callable[[Any], Any],
         start: ReaderProgress,
+        random: WorkerRandom | TrainerRandom,
     ) -> None:
         self._dataset = dataset
         self._batch_size = batch_size
@@ -72,7 +69,10 @@ class StreamReader:
         self._collate = collate
         self._ended = start.ended
         self._samples = start.samples
-        self._iterator: Any = iter(()) if start.ended else self._open(start)
+        self._failed = start.failed
+        self._random = random
+        with random.opening(start.random):
+            self._iterator: Any = iter(()) if start.ended else self._open(start)
 
     def _open(self, start: ReaderProgress) -> Any:
         """The stream's iterator, where the earlier reader left it."""
@@ -86,15 +86,25 @@ class StreamReader:
             # Its `__iter__` may have begun anew, so it is told again.
             self._dataset.load_state_dict(states["dataset"])
         elif not states:
-            for passed in range(start.samples):
-                try:
-                    next(iterator)
-                except StopIteration:
-                    raise ValueError(
-                        f"the state was saved after {start.samples} samples of this stream, which now ends after "
-                        f"{passed}; resume needs the same stream"
-                    ) from None
+            self._replay(iterator, start)
         return iterator
+
+    def _replay(self, iterator: Any, start: ReaderProgress) -> None:
+        """Passes over what an earlier reader took, and over what it failed at."""
+        passed = failed = 0
+        while passed < start.samples or failed < start.failed:
+            try:
+                next(iterator)
+                passed += 1
+            except StopIteration:
+                raise ValueError(
+                    f"the state was saved after {start.samples} samples of this stream, which now ends after "
+                    f"{passed}; resume needs the same stream"
+                ) from None
+            except Exception:
+                failed += 1
+                if failed > start.failed:
+                    raise
 
     def read(self) -> Any:
         """The next batch.
@@ -122,6 +132,9 @@ class StreamReader:
             except StopIteration:
                 self._ended = True
                 break
+            except Exception:
+                self._failed += 1
+                raise
             samples.append(sample)
             self._samples += 1
         return samples
@@ -140,4 +153,5 @@ class StreamReader:
         if self._iterator is not self._dataset and _is_stateful(self._iterator):
             states["iterator"] = self._iterator.state_dict()
         # Pickled at once: the next sample may change what the state refers to.
-        return ReaderProgress(self._samples, self._ended, pickle.dumps(states) if states else None)
+        pickled = pickle.dumps(states) if states else None
+        return ReaderProgress(self._samples, self._ended, pickled, self._failed, self._random.states())

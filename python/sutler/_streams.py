@@ -7,15 +7,19 @@ import socket
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sutler._backend import draw_seed
-from sutler._cuda import make_pinner
+from sutler._cuda import BATCHES_AHEAD, make_pinner
+from sutler._stream_collate import NumpyCollate, TorchCollate
 from sutler._stream_figures import MeasuredStream, StreamFigures
+from sutler._stream_memory import HELD
 from sutler._stream_processes import StreamWorkers
 from sutler._stream_progress import StreamProgress
-from sutler._stream_reader import EndOfStream, PrivateCollate, StreamReader
-from sutler._stream_worker import StreamOptions
+from sutler._stream_random import TrainerRandom
+from sutler._stream_reader import EndOfStream, StreamReader, tell_epoch
+from sutler._stream_worker import BEGAN, END, StreamOptions
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
@@ -36,12 +40,14 @@ def check_stream_arguments(
             )
     if errors != "raise":
         raise ValueError(
-            f"errors={errors!r} needs a dataset with __getitem__: a stream that raised cannot be asked for the sample "
-            "after the bad one. Catch the error inside the stream"
+            f"errors={errors!r} needs a dataset with __getitem__. A stream that raised has most often ended, as every "
+            "generator has, so leaving one sample out would leave out all that follow, unseen. Catch the error inside "
+            "the stream, around what makes one sample"
         )
     if return_ids:
         raise ValueError(
-            "return_ids=True needs a dataset with __getitem__: the samples of a stream have no indices"
+            "return_ids=True needs a dataset with __getitem__: the samples of a stream have no indices. Let the stream "
+            "yield a name or number with each sample"
         )
 
 
@@ -54,7 +60,12 @@ class InlineStream:
         self._progress = progress
         self._pin = pin
         self._reader = StreamReader(
-            dataset, options.batch_size, options.drop_last, options.collate, progress.readers[0]
+            dataset,
+            options.batch_size,
+            options.drop_last,
+            options.collate,
+            progress.readers[0],
+            TrainerRandom(),
         )
         self._closed = False
 
@@ -75,18 +86,21 @@ class InlineStream:
 
 
 class WorkerStream:
-    """The batches of one epoch, as worker processes deliver them in turn."""
+    """The batches of one epoch, as worker processes deliver them: in turn, or as they get ready."""
 
     def __init__(
         self,
         workers: StreamWorkers,
         progress: StreamProgress,
+        ready: bool,
         timeout: float,
         pin: Callable[[Any], Any],
         release: Callable[[StreamWorkers], None],
     ) -> None:
         self._workers = workers
         self._progress = progress
+        #: Whether whoever is ready is served, rather than one worker after the other.
+        self._ready = ready
         self._timeout = timeout
         self._pin = pin
         self._release = release
@@ -100,14 +114,19 @@ class WorkerStream:
         """The next batch and how far the stream is read with it; ``None`` at the end."""
         with self._lock:
             while not self._closed:
-                worker = self._progress.next_reader()
-                if worker is None:
+                waiting = self._progress.waiting()
+                if not waiting:
                     return None
-                samples = self._progress.readers[worker].samples
-                answer = self._workers.receive(worker, samples, self._timeout, self._stop)
-                if answer is None:
+                # What all drew before the epoch must be known before the first state can be asked for.
+                candidates = self._workers.unheard or (waiting if self._ready else waiting[:1])
+                received = self._workers.receive(candidates, self._progress, self._timeout, self._stop)
+                if received is None:
                     return None
-                if answer.is_end:
+                worker, answer = received
+                if answer.kind == BEGAN:
+                    self._progress = self._progress.began(worker, answer.progress, self._workers.base_seed)
+                    continue
+                if answer.kind == END:
                     self._progress = self._progress.ended(worker)
                     continue
                 # Its turn is over even if what it delivered is an exception: the trainer may catch it and go on.
@@ -141,13 +160,17 @@ class StreamBackend:
         self._persistent = loader.persistent_workers
         self._ahead = loader.prefetch_factor
         self._timeout = loader.timeout
+        self._ready = loader.order == "ready"
         self._pin_memory = loader.pin_memory
         self._device = loader.device
         self._kept: StreamWorkers | None = None
+        self._dataset_epoch: int | None = None
         self._owner = os.getpid()
         self.num_workers = loader.num_workers
         self.figures = StreamFigures()
         collate = loader._collation()
+        if loader._collates_plainly():
+            collate = TorchCollate() if loader.output == "torch" else NumpyCollate()
         self._options = StreamOptions(
             worker=0,
             num_workers=loader.num_workers,
@@ -160,7 +183,10 @@ class StreamBackend:
             trainer=os.getpid(),
             batch_size=loader.batch_size,
             drop_last=loader.drop_last,
-            collate=PrivateCollate(collate) if loader._collates_plainly() else collate,
+            collate=collate,
+            batches_held=loader.prefetch_factor
+            + HELD
+            + (2 * BATCHES_AHEAD if loader.device is not None else 0),
         )
 
     def fingerprint(self) -> str:
@@ -170,34 +196,49 @@ class StreamBackend:
             return own
         return f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}"
 
+    def set_epoch(self, epoch: int) -> None:
+        """Tells the dataset which epoch is the next; workers tell their copies when it begins."""
+        self._dataset_epoch = epoch
+        tell_epoch(self._dataset, epoch)
+
     def beginning(self) -> StreamProgress:
         """The progress of an epoch that has not begun."""
-        return StreamProgress.beginning(max(1, self.num_workers))
+        return StreamProgress.beginning(max(1, self.num_workers), self._dataset_epoch)
 
-    def begin(self, progress: StreamProgress | None) -> MeasuredStream:
-        """Begins an epoch, or goes on with one."""
+    def begin(self, progress: StreamProgress | None) -> tuple[MeasuredStream, StreamProgress]:
+        """Begins an epoch, or goes on with one of an earlier run; with its progress, which has the seeds by now."""
         progress = progress or self.beginning()
-        return MeasuredStream(self._begin(progress), progress.samples, self.figures)
-
-    def _begin(self, progress: StreamProgress) -> InlineStream | WorkerStream:
+        if progress.dataset_epoch is not None:
+            self.set_epoch(progress.dataset_epoch)
+        stream: InlineStream | WorkerStream
         pin = make_pinner(self._pin_memory, self._device)
         if self.num_workers == 0:
-            return InlineStream(self._options, self._dataset, progress, pin)
-        workers = self._take()
-        workers.begin(progress, self._ahead)
-        return WorkerStream(workers, progress, self._timeout, pin, self._give_back)
+            stream = InlineStream(self._options, self._dataset, progress, pin)
+        else:
+            workers = self._take(progress.base_seed)
+            if not workers.stayed:  # else their seeds are of no use without what they have drawn since
+                progress = replace(progress, base_seed=workers.base_seed)
+            workers.begin(progress, self._ahead)
+            stream = WorkerStream(workers, progress, self._ready, self._timeout, pin, self._give_back)
+        return MeasuredStream(stream, progress.samples, self.figures), progress
 
-    def _take(self) -> StreamWorkers:
-        """Workers that stayed, unless an epoch that was not left has them; else new ones."""
+    def _take(self, base_seed: int | None) -> StreamWorkers:
+        """Workers that stayed, unless an epoch that was not left has them, or it is some others' seeds we need."""
+        self._forget_if_forked()
+        if base_seed is None:
+            kept, self._kept = self._kept, None
+            if kept is not None:
+                return kept
+            base_seed = draw_seed(self._generator, self._options.sample_seed)
+        self._end_kept()
+        self._options.base_seed = base_seed
+        self._options.trainer = os.getpid()
+        return StreamWorkers(self._dataset, self._options, self._context)
+
+    def _forget_if_forked(self) -> None:
         if self._owner != os.getpid():
             self._owner = os.getpid()
             self._kept = None
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            return kept
-        self._options.base_seed = draw_seed(self._generator, self._options.sample_seed)
-        self._options.trainer = os.getpid()
-        return StreamWorkers(self._dataset, self._options, self._context)
 
     def _give_back(self, workers: StreamWorkers) -> None:
         if self._persistent and self._kept is None and not workers.broken:
@@ -208,13 +249,19 @@ class StreamBackend:
     def end(self) -> None:
         """Ends workers that stayed."""
         self._persistent = False
+        self._end_kept()
+
+    def _end_kept(self) -> None:
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.end()
 
 
 def warn_if_longer(dataset: Any, announced: int | None, samples: int, num_workers: int) -> None:
-    """Warns when more samples have come than ``len(loader)`` was computed from."""
+    """Warns when more samples have come than ``len(loader)`` was computed from.
+
+    PyTorch compares batches with samples there, and so keeps silent about most streams that come once per worker.
+    """
     if announced is None or samples <= announced:
         return
     remedy = (
@@ -226,5 +273,5 @@ def warn_if_longer(dataset: Any, announced: int | None, samples: int, num_worker
     warnings.warn(
         f"Length of IterableDataset {dataset} was reported to be {announced} (when accessing len(dataloader)), but "
         f"{samples} samples have been fetched. {remedy}",
-        stacklevel=3,
+        stacklevel=4,  # where the trainer asked for the batch
     )

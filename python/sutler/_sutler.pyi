@@ -181,6 +181,7 @@ class Job:
         batch_size: int,
         batches_ahead: int,
         batches_held: int,
+        in_step: bool,
         revive: Callable[[int], int],
         is_alive: Callable[[int], bool],
         post_mortem: Callable[[int], str],

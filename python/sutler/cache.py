@@ -33,7 +33,7 @@ class Cache:
     Raises:
         ValueError: The size, the split or the policy is not one; the message says what is.
 
-    Example:
+    Examples:
         >>> import sutler
         >>> sutler.Cache("8GiB").memory
         8589934592

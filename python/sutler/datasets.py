@@ -179,7 +179,7 @@ class ImageFolder(NativeDataset):
     Raises:
         FileNotFoundError: The folder is missing, has no class folders, or a class has no images.
 
-    Example:
+    Examples:
         >>> import sutler, sutler.testing, tempfile
         >>> from sutler import transforms as T
         >>> folder = tempfile.mkdtemp()
@@ -253,7 +253,7 @@ class Manifest(NativeDataset):
         FileNotFoundError: The manifest is missing.
         ValueError: A line is not understood; the message names it.
 
-    Example:
+    Examples:
         >>> import pathlib, sutler, sutler.testing, tempfile
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> sutler.testing.make_photos(folder, count=2, classes=1)

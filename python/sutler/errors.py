@@ -43,7 +43,7 @@ class SampleError(SutlerError, RuntimeError):
         reason: what went wrong, as a sentence.
         kind: the same in one word, to count by: `"truncated"`, `"corrupt"`, `"missing"`, ...
 
-    Example:
+    Examples:
         >>> error = SampleError(8123, "train/cat/9.jpg", "the file ends at byte 312 of 9,871", "truncated")
         >>> print(error)
         sample 8123 (`train/cat/9.jpg`): the file ends at byte 312 of 9,871
@@ -74,7 +74,7 @@ class DecodeError(SampleError, OSError):
     It is an `OSError` as well, because that is what Pillow raises for a broken file: code that guards a
     Pillow loader with `except OSError` guards this one too.
 
-    Example:
+    Examples:
         >>> try:
         ...     raise DecodeError(7, "train/dog/3.jpg", "the file is empty", "empty")
         ... except OSError as error:
@@ -105,7 +105,7 @@ class ErrorBudgetExceeded(SutlerError, RuntimeError):  # noqa: N818 - it says wh
         allowed: how many were allowed.
         last: the `SampleError` that was one too many.
 
-    Example:
+    Examples:
         >>> last = DecodeError(7, "train/dog/3.jpg", "the file is empty", "empty")
         >>> print(ErrorBudgetExceeded(2, 1, last))
         2 samples failed in this epoch and only 1 may; the last was sample 7 (`train/dog/3.jpg`): the file is empty. \
@@ -200,7 +200,7 @@ class Errors:
     With both, the smaller number of samples decides. With neither, any number may fail, as with
     `errors="skip"`. Every epoch starts counting at zero. What was left out is in `loader.failures()`.
 
-    Example:
+    Examples:
         >>> Errors(max=100)
         Errors(max=100, rate=None)
         >>> Errors(rate=1.5)

@@ -19,7 +19,7 @@ from sutler._epoch import EpochIterator, Position, Progress
 from sutler._keys import KeyTable
 from sutler._output import Output, resolve_output
 from sutler._python_batches import InlineBatches, default_collate, drawn_batches
-from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, Feed
+from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, Feed, as_pytorchs, with_set_epoch
 from sutler._state import check_state, make_state
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
@@ -64,8 +64,9 @@ class Loader:
         persistent_workers: Keep worker processes between epochs; threads always stay.
         in_order: ``False`` is ``order="ready"``.
         order: ``"strict"``: the seeded permutation exactly. ``"ready"``: the same samples in batches as they get ready,
-            so that a slow one holds up nobody; what a batch sampler drew stays together.
-        lateness: By how many batches a slow sample may be late in ``"ready"``.
+            so that a slow one holds up nobody; what a batch sampler drew stays together. Of a stream, whose workers
+            make whole batches: theirs in turn, or whichever is ready.
+        lateness: By how many batches a slow sample may be late in ``"ready"``; has no meaning for a stream.
         seed: With the epoch and the sample's index, decides all randomness.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
@@ -79,7 +80,7 @@ class Loader:
         device_normalize: With ``device``, send bytes and do a trailing ``ToDtype``/``Normalize`` there.
         progress: Show a bar with the rate and the share of time spent waiting.
 
-    Example:
+    Examples:
         >>> import sutler, sutler.testing, tempfile
         >>> from sutler import transforms as T
         >>> folder = tempfile.mkdtemp()
@@ -181,7 +182,7 @@ class Loader:
         self.in_order = self.order == "strict"
         self.lateness = lateness
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
-        self.rank, self.world_size = place_in_job(rank, world_size)
+        self._place = place_in_job(rank, world_size)
         self.cache = read_cache(cache)
         if self.cache is not None and not isinstance(dataset, NativeDataset):
             raise ValueError(
@@ -199,20 +200,19 @@ class Loader:
         self._policy: ErrorPolicy = error_policy(errors)
         self._given_sampler = sampler
         self._given_batch_sampler = batch_sampler
-        self._clock = EpochSampler(
-            dataset,
-            shuffle=self.shuffle,
-            seed=self.seed,
-            drop_last=drop_last,
-            rank=self.rank,
-            world_size=self.world_size,
+        #: The user's sampler that is told the epoch, if there is one.
+        self._told_epoch = with_set_epoch(batch_sampler if sampler is None else sampler)
+        own_sampler = as_pytorchs(EpochSampler, "RandomSampler" if shuffle else "SequentialSampler")
+        self._clock: EpochSampler = own_sampler(
+            dataset, shuffle=self.shuffle, seed=self.seed, drop_last=drop_last, place=self._place
         )
         self.sampler: Any = self._clock if sampler is None else sampler
         if batch_sampler is not None:
             self.batch_sampler: Any = batch_sampler
         else:
+            own_batch_sampler = as_pytorchs(EpochBatchSampler, "BatchSampler")
             self.batch_sampler = (
-                None if batch_size is None else EpochBatchSampler(self.sampler, batch_size, drop_last)
+                None if batch_size is None else own_batch_sampler(self.sampler, batch_size, drop_last)
             )
 
         self._backend: Backend = make_backend(self, dataset)
@@ -238,6 +238,16 @@ class Loader:
                 f"{name} attribute should not be set after {type(self).__name__} is initialized; make a new one"
             )
         super().__setattr__(name, value)
+
+    @property
+    def rank(self) -> int:
+        """This process's number in its job: as given, or that in the process group of this moment."""
+        return self._place()[0]
+
+    @property
+    def world_size(self) -> int:
+        """How many processes the job has: as given, or as many as the process group of this moment."""
+        return self._place()[1]
 
     # --- what runs where -------------------------------------------------------------------------------------------
 
@@ -286,7 +296,8 @@ class Loader:
         if self._engine is None or self._job is None:
             self._engine = _sutler.Engine(self.num_workers)
             held = BATCHES_HELD + (2 * BATCHES_AHEAD if self.device is not None else 0)
-            self._job = self._backend.make_job(batch_size, self._batches_ahead(batch_size), held)
+            ahead = self._batches_ahead(batch_size)
+            self._job = self._backend.make_job(batch_size, ahead, held, in_step=self.world_size > 1)
             # Threads that run on their own end with their engine. Those with a worker process each must be waited for:
             # they call Python when one dies, which nobody may do once the interpreter is on the way out.
             if not isinstance(self.dataset, NativeDataset):
@@ -299,12 +310,16 @@ class Loader:
     # --- epochs ----------------------------------------------------------------------------------------------------
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch that the next ``iter(loader)`` runs; without it epochs count up from 0."""
+        """Chooses the epoch to run next; without it epochs count up from 0.
+
+        An epoch begins with its first batch, so this may also follow ``iter(loader)``, as it does in some trainers.
+        Tells the sampler, and a stream, that have a ``set_epoch`` of their own; a stream's copies in workers, too.
+        """
         self._clock.set_epoch(epoch)
-        for given in (self._given_sampler, self._given_batch_sampler):
-            inner = given if hasattr(given, "set_epoch") else getattr(given, "sampler", None)
-            if inner is not None and hasattr(inner, "set_epoch"):
-                inner.set_epoch(epoch)
+        if self._streams is not None:
+            self._streams.set_epoch(epoch)
+        if self._told_epoch is not None:
+            self._told_epoch.set_epoch(epoch)
 
     def _standing(self) -> Position:
         """Where the next batch comes from, as far as a checkpoint is concerned."""
@@ -317,27 +332,51 @@ class Loader:
         return position
 
     def __iter__(self) -> Iterator[Any]:
-        resume, epoch = self._resume, self._clock.epoch
-        position = resume if resume is not None and resume.epoch == epoch else Position(epoch, 0)
-        position.drawing = self._drawing = self._draw()
+        # Whoever goes over several at once asks them for their first batches in the order they were made.
+        before = sum(not iterator.begun for iterator in self._iterators)
+        position = self._first_position(self._clock.epoch + before)
+        position.drawing = self._draw()
         iterator = EpochIterator(self, position)
-        self._resume = None
-        self._position = position
-        self._clock.go_on_to(epoch + 1)
         self._iterators.add(iterator)
         if self.progress:
-            from sutler._progress import with_progress
+            from sutler._progress import ProgressIterator
 
-            return with_progress(iterator, self)
+            return ProgressIterator(iterator, self)
         return iterator
+
+    def _first_position(self, epoch: int) -> Position:
+        """Where a pass of an epoch begins: where a loaded state left it, else at its beginning."""
+        resume = self._resume
+        return resume.copy() if resume is not None and resume.epoch == epoch else Position(epoch, 0)
+
+    def _settle(self, position: Position) -> Position:
+        """Where a pass really begins that was planned as given: the same position where nothing has changed since."""
+        now = self._first_position(self._clock.epoch)
+        drawing = position.drawing
+        if drawing is not None and drawing.epoch != self._sampler_epoch():
+            now.drawing = self._draw()
+            return now
+        now.drawing = drawing
+        return position if position.is_where(now) else now
+
+    def _epoch_began(self, position: Position) -> None:
+        """The first batch of a pass is asked for: from now on a checkpoint belongs to it."""
+        self._drawing = position.drawing
+        self._resume = None
+        self._position = position
+        self._clock.go_on_to(position.epoch + 1)
+
+    def _sampler_epoch(self) -> Any:
+        """The epoch that the user's sampler was set to last, where it says so."""
+        return getattr(self._told_epoch, "epoch", None)
 
     def _draw(self) -> Drawing | None:
         """What the user's sampler has for the next epoch, if there is such a sampler."""
-        if self._given_batch_sampler is not None:
-            return Drawing(self._given_batch_sampler, self._backend.keys, in_batches=True)
-        if self._given_sampler is None:
+        in_batches = self._given_batch_sampler is not None
+        given = self._given_batch_sampler if in_batches else self._given_sampler
+        if given is None:
             return None
-        return Drawing(self._given_sampler, self._backend.keys, in_batches=False)
+        return Drawing(given, self._backend.keys, in_batches=in_batches, epoch=self._sampler_epoch())
 
     def _enter_epoch(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
         engine, job = self._start_engine(batch_size)
@@ -352,7 +391,7 @@ class Loader:
         """Begins an epoch at a position: its batches, and how to call the rest off."""
         if self._streams is not None:
             self._check_open()
-            stream = self._streams.begin(position.streams)
+            stream, position.streams = self._streams.begin(position.streams)
             return stream, stream.close
         # A sampler that draws otherwise than before is found out here, before anything is started.
         begun = position.consumed > 0 or position.served is not None
@@ -467,16 +506,19 @@ class Loader:
 
         Of an iterable dataset that has a ``state_dict`` itself it holds that too, whatever it is, once per worker.
 
-        Valid between any two batches, and on any rank: all ranks consume in step, so one rank's state can be loaded by
-        all of them, and by any other number of them.
+        Valid between any two batches. In strict order all ranks consume in step, so one rank's state can be loaded by
+        all of them, and by any other number of them. With ``order="ready"`` each rank has served samples of its own, so
+        each saves a state and loads that one. The reference page of this class explains every key.
         """
         return make_state(self, self._standing())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state: the next ``iter(loader)`` delivers the exact rest of that epoch.
 
-        ``batch_size``, ``num_workers`` and ``world_size`` may differ from those it was saved with; for an iterable
-        dataset ``num_workers`` must be the same, as each worker goes through the dataset on its own.
+        ``batch_size``, ``num_workers`` and ``world_size`` may differ from those it was saved with, but ``world_size``
+        not in the middle of an epoch with ``order="ready"``. For an iterable dataset ``num_workers`` must be the same,
+        as each worker goes through the dataset on its own. A sampler of yours must draw what it drew before, which is
+        checked when the epoch begins.
 
         Raises:
             ValueError: The state belongs to another dataset or another order; the message shows both sides.

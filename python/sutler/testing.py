@@ -19,7 +19,7 @@ def make_photos(
         seed: Decides every picture.
         longer_side: The longer side of a typical picture in pixels; ImageNet's is 500.
 
-    Example:
+    Examples:
         >>> import pathlib, tempfile
         >>> folder = tempfile.mkdtemp()
         >>> make_photos(folder, count=3, classes=2)

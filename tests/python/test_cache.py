@@ -85,6 +85,22 @@ def test_a_resumed_epoch_finds_an_empty_cache_and_the_same_batches(augmented: su
         assert_same([rest], [list(loader)])
 
 
+def test_samples_that_come_as_they_get_ready_are_the_same(augmented: sutler.ImageFolder) -> None:
+    def by_id(**arguments: Any) -> list[dict[int, Any]]:
+        with Loader(augmented, 8, True, output="numpy", return_ids=True, **arguments) as loader:
+            served = [[(images.copy(), ids.copy()) for images, _, ids in loader] for _ in range(3)]
+        return [
+            {int(i): image for images, ids in epoch for i, image in zip(ids, images, strict=True)}
+            for epoch in served
+        ]
+
+    cache = Cache("400KiB", "40-60-0", "lru")
+    for plain, cached in zip(by_id(), by_id(order="ready", cache=cache), strict=True):
+        assert set(plain) == set(cached) == set(range(len(augmented)))
+        for index, image in plain.items():
+            np.testing.assert_array_equal(image, cached[index])
+
+
 def test_figures_stay_after_closing(augmented: sutler.ImageFolder) -> None:
     loader = Loader(augmented, 8, output="numpy", cache=10_000_000)
     assert loader.stats()["cache"]["budget_bytes"] == 10_000_000

@@ -94,6 +94,27 @@ def test_ranks_of_a_running_process_group_are_found(run_script: Any, photos: Any
     run_script(code, photos, tmp_path / "rendezvous", timeout=60)
 
 
+class SomeBroken:
+    """Fails for its first samples."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> int:
+        if index < 4:
+            raise ValueError(f"sample {index} is broken")
+        return index
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_rank_whose_python_dataset_has_no_batch_says_so_too(workers: int) -> None:
+    loader = Loader(SomeBroken(), 2, num_workers=workers, rank=0, world_size=2, errors="skip", output="numpy")
+    with pytest.raises(sutler.RankOutOfStep, match=r"batch 0 failed.*fall behind"):
+        list(loader)
+    alone = Loader(SomeBroken(), 2, num_workers=workers, errors="skip", output="numpy")
+    assert [batch.tolist() for batch in alone] == [[4, 5], [6, 7], [8, 9], [10, 11]]
+
+
 def test_a_rank_without_a_batch_says_so_instead_of_falling_behind(own_photos: Path) -> None:
     dataset = sutler.ImageFolder(own_photos, T.Resize([12, 12]))
     for index in range(0, 8, 2):

@@ -239,6 +239,31 @@ impl Ledger {
         Ok(ledger)
     }
 
+    /// The book of a whole job from those of its ranks, over the same positions. A position that two of them have served, as padding
+    /// makes them, is served.
+    ///
+    /// # Errors
+    /// When one contradicts itself, or they are of different lengths.
+    pub fn union(ranks: &[SavedLedger]) -> Result<Self, LedgerError> {
+        let len = ranks.first().map_or(0, |first| first.len);
+        let mut whole = Self::new(len);
+        for saved in ranks {
+            let rank = Self::load(saved)?;
+            if rank.len != len {
+                return Err(LedgerError::Damaged("it is not as long as those of the other ranks"));
+            }
+            for (word, more) in whole.done.0.iter_mut().zip(&rank.done.0) {
+                *word |= more;
+            }
+            whole.failed = whole.failed.saturating_add(rank.failed);
+        }
+        let done = whole.done.count();
+        whole.failed = whole.failed.min(done);
+        whole.served = done - whole.failed;
+        whole.check();
+        Ok(whole)
+    }
+
     fn in_range(&self, position: u32) -> Result<(), LedgerError> {
         if position < self.len { Ok(()) } else { Err(LedgerError::OutOfRange { position, len: self.len }) }
     }
@@ -358,6 +383,24 @@ mod tests {
         let loaded = Ledger::load(&serde_json::from_str(&text).unwrap()).unwrap();
         assert_eq!(loaded.served(), ledger.served());
         assert!(loaded.remaining().eq(ledger.remaining()));
+    }
+
+    #[test]
+    fn the_books_of_ranks_make_one() {
+        let mut ranks = [Ledger::new(100), Ledger::new(100)];
+        for position in 0..30 {
+            let rank = &mut ranks[position as usize % 2];
+            rank.lease(position).unwrap();
+            if position == 7 { rank.fail(position).unwrap() } else { rank.serve(position).unwrap() }
+        }
+        ranks[0].lease(1).unwrap();
+        ranks[0].serve(1).unwrap();
+        let whole = Ledger::union(&ranks.each_ref().map(Ledger::save)).unwrap();
+        assert_eq!((whole.served(), whole.failed(), whole.left()), (29, 1, 70));
+        assert!(whole.remaining().eq(30..100));
+        let other = Ledger::new(99).save();
+        assert!(matches!(Ledger::union(&[ranks[0].save(), other]), Err(LedgerError::Damaged(_))));
+        assert!(Ledger::union(&[]).unwrap().is_empty());
     }
 
     #[test]

@@ -102,6 +102,11 @@ pub trait Preparation: Send + Sync {
         None
     }
 
+    /// Whether the sample's encoded or decoded form is kept in memory, so that preparing it reads no storage.
+    fn is_kept(&self, _sample: SampleId) -> bool {
+        false
+    }
+
     /// The label that goes with a sample.
     fn label(&self, sample: SampleId) -> i64;
 

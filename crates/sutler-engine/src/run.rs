@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sutler_core::{Assembly, Costs, EpochPlan, JobCursor, Ledger, SampleId};
+use sutler_core::{Assembly, Costs, EpochPlan, JobCursor, JobKey, Ledger, SampleId};
 
 use crate::batch::{OpenBatch, block_bytes};
 use crate::engine::Shared;
 use crate::metrics::Delivery;
+use crate::pool::{Membership, Pool, Task};
 use crate::process::FIRST_KEYED;
 use crate::{
     Arena, ArenaError, Batch, BatchMemory, ErrorPolicy, Failure, Metrics, Preparation, RowSpec, RunError,
@@ -46,6 +47,20 @@ pub enum ServingOrder {
         /// So many batches.
         lateness: u32,
     },
+    /// As they get ready, and those first that other jobs of the same [`Pool`] have prepared: see [`Job::sharing`].
+    Shared {
+        /// By how many batches a sample may come later than those that were begun after it.
+        lateness: u32,
+    },
+}
+
+impl ServingOrder {
+    fn lateness(self) -> Option<u32> {
+        match self {
+            ServingOrder::Strict => None,
+            ServingOrder::Ready { lateness } | ServingOrder::Shared { lateness } => Some(lateness),
+        }
+    }
 }
 
 /// What is prepared, how, and into which memory; the same for every epoch.
@@ -57,6 +72,8 @@ pub struct Job {
     /// What samples cost in earlier epochs.
     costs: Mutex<Costs>,
     failures: Mutex<EpochFailures>,
+    /// What it shares with other jobs, and its name among them.
+    pub(crate) pool: Option<(Arc<Pool>, JobKey)>,
 }
 
 /// The failures of the epoch that was begun last; of an earlier one that is still running they are nobody's business.
@@ -92,7 +109,28 @@ impl Job {
             metrics: Metrics::default(),
             costs: Mutex::default(),
             failures: Mutex::default(),
+            pool: None,
         }))
+    }
+
+    /// A job that shares prepared samples with the other jobs of a pool: those must prepare the same dataset in the same
+    /// way. Ranks of one training job have the same name, and different jobs different ones.
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    pub fn sharing(
+        preparation: Arc<dyn Preparation>,
+        options: JobOptions,
+        pool: Arc<Pool>,
+        name: JobKey,
+    ) -> Result<Arc<Self>, ArenaError> {
+        let lateness = options.order.lateness().unwrap_or(0);
+        let options = JobOptions { order: ServingOrder::Shared { lateness }, ..options };
+        let mut job = Self::new(preparation, options)?;
+        if let Some(job) = Arc::get_mut(&mut job) {
+            job.pool = Some((pool, name));
+        }
+        Ok(job)
     }
 
     /// The figures so far.
@@ -149,6 +187,8 @@ pub(crate) struct Ticket {
     pub rows: TicketRows,
     /// Whether it is for a sample that is begun before its turn.
     pub early: bool,
+    /// What is to be done about a sample that several jobs share.
+    pub task: Option<Task>,
 }
 
 /// Where the samples of a ticket go.
@@ -182,14 +222,16 @@ pub(crate) struct RunState {
     late: Option<(Assembly, u64)>,
     /// Samples known to be slow, to be begun before their turn, and those that are being prepared so.
     early: EarlyStarts,
+    /// The part in a pool of jobs that share what they prepare.
+    membership: Option<Membership>,
     /// An error that ends the run.
     broken: Option<RunError>,
 }
 
 impl RunState {
-    pub fn new(id: u64, job: Arc<Job>, plan: EpochPlan, epoch: u32) -> Self {
-        let late = match (job.options.order, plan.batch_size()) {
-            (ServingOrder::Ready { lateness }, Some(batch_size)) => {
+    pub fn new(id: u64, job: Arc<Job>, plan: EpochPlan, epoch: u32, membership: Option<Membership>) -> Self {
+        let late = match (job.options.order.lateness(), plan.batch_size()) {
+            (Some(lateness), Some(batch_size)) => {
                 Some((Assembly::new(batch_size, lateness, plan.steps()), 0))
             }
             _ => None,
@@ -205,13 +247,18 @@ impl RunState {
             delivered: 0,
             late,
             early: EarlyStarts::default(),
+            membership,
             broken: None,
         };
         state.ledger.extend(state.positions());
         state
     }
 
+    /// How many positions there are: samples, where the order is nobody's to foresee.
     fn positions(&self) -> u32 {
+        if let Some(membership) = &self.membership {
+            return membership.pool().samples();
+        }
         u32::try_from(self.plan.positions()).expect("a rank's share is bounded by the dataset")
     }
 
@@ -234,6 +281,9 @@ impl RunState {
     pub fn take_ticket(&mut self, appetite: usize, threads: usize) -> Option<Ticket> {
         if self.broken.is_some() {
             return None;
+        }
+        if self.membership.is_some() {
+            return self.take_shared_ticket();
         }
         if self.look_for_slow_samples() {
             while let Some(place) = self.early.next(threads) {
@@ -302,8 +352,37 @@ impl RunState {
         Some(self.ticket(samples, count, TicketRows::Late(first), false))
     }
 
+    fn take_shared_ticket(&mut self) -> Option<Ticket> {
+        let end = self.late_window();
+        let (_, next_step) = self.late.as_mut()?;
+        if *next_step >= end {
+            return None;
+        }
+        let task = self.membership.as_ref()?.next()?;
+        let step = *next_step;
+        *next_step += 1;
+        let sample = task.sample();
+        lease(&mut self.ledger, std::iter::once(sample.0));
+        let ticket = self.ticket([sample; TICKET_MAX], 1, TicketRows::Late(step), false);
+        Some(Ticket { task: Some(task), ..ticket })
+    }
+
+    /// Whether work may turn up by itself, because other jobs are preparing what this one lacks.
+    pub fn waits_for_others(&self) -> bool {
+        self.membership.as_ref().is_some_and(Membership::is_waiting)
+    }
+
     fn ticket(&self, samples: [SampleId; TICKET_MAX], count: usize, rows: TicketRows, early: bool) -> Ticket {
-        Ticket { run: self.id, job: Arc::clone(&self.job), epoch: self.epoch, samples, count, rows, early }
+        Ticket {
+            run: self.id,
+            job: Arc::clone(&self.job),
+            epoch: self.epoch,
+            samples,
+            count,
+            rows,
+            early,
+            task: None,
+        }
     }
 
     /// Steps before this one may be begun: no more than there are rows in the batches ahead, so that each is sure to
@@ -359,7 +438,7 @@ impl RunState {
     }
 
     /// Gives a step that is ready its row. `None` when the run has ended meanwhile.
-    pub fn give_row(&mut self, step: u64) -> Option<(Arc<OpenBatch>, usize)> {
+    pub fn give_row(&mut self, step: u64, sample: SampleId) -> Option<(Arc<OpenBatch>, usize)> {
         if self.broken.is_some() {
             return None;
         }
@@ -379,8 +458,9 @@ impl RunState {
             }
         }
         let entry = self.in_flight.get_mut((place.batch - self.delivered) as usize)?;
-        entry.samples.push(self.plan.sample(step));
-        entry.positions.push(self.plan.position(step));
+        entry.samples.push(sample);
+        let shared = self.membership.is_some();
+        entry.positions.push(if shared { sample.0 } else { self.plan.position(step) });
         Some((Arc::clone(&entry.batch), place.row as usize))
     }
 
@@ -540,9 +620,15 @@ pub struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(shared: Arc<Shared>, job: Arc<Job>, plan: EpochPlan, epoch: u32) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        job: Arc<Job>,
+        plan: EpochPlan,
+        epoch: u32,
+        membership: Option<Membership>,
+    ) -> Self {
         let cursor = plan.cursor_after(0);
-        let id = shared.add_run(|id| RunState::new(id, Arc::clone(&job), plan, epoch));
+        let id = shared.add_run(|id| RunState::new(id, Arc::clone(&job), plan, epoch, membership));
         *job.epoch_failures() = EpochFailures { run: id, list: Vec::new() };
         Self {
             shared,
@@ -750,11 +836,11 @@ impl RunState {
                 let microseconds = u64::try_from(cost.as_micros()).unwrap_or(u64::MAX);
                 costs.note(entry.samples[row], microseconds, FIRST_KEYED as usize);
             }
-            let settled = if entry.batch.failed(row) {
-                self.ledger.fail(position)
-            } else {
-                self.ledger.serve(position)
-            };
+            let failed = entry.batch.failed(row);
+            if let Some(membership) = &self.membership {
+                membership.settle(entry.samples[row], failed);
+            }
+            let settled = if failed { self.ledger.fail(position) } else { self.ledger.serve(position) };
             if let Err(error) = settled {
                 unreachable!("only leased rows are finished: {error}");
             }

@@ -74,7 +74,7 @@ class Lambda(Transform):
     Args:
         lambd: the function. It takes an image and returns one.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> pipeline = T.Compose([T.Resize(256), T.Lambda(str.upper)])
         >>> pipeline.tail

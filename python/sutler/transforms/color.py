@@ -23,7 +23,7 @@ class ColorJitter(Transform):
         saturation: the same for saturation.
         hue: `x` for shifts between `-x` and `x`, or `(low, high)`; within -0.5 and 0.5.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.ColorJitter(brightness=0.5, hue=0.1)
         ColorJitter(brightness=(0.5, 1.5), hue=(-0.1, 0.1))
@@ -86,7 +86,7 @@ class RandomGrayscale(Transform):
     Args:
         p: how likely.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.RandomGrayscale(0.2).ops
         [{'op': 'random_grayscale', 'p': 0.2}]
@@ -110,7 +110,7 @@ class GaussianBlur(Transform):
         kernel_size: an odd number, or two for x and y.
         sigma: the width in pixels, or the range to draw it from.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.GaussianBlur(23, sigma=(0.1, 2.0)).ops
         [{'op': 'gaussian_blur', 'kernel_size': [23, 23], 'sigma': [0.1, 2.0]}]

@@ -19,7 +19,7 @@ class Compose(Transform):
         transforms: Sutler's transforms; pipelines inside pipelines are flattened. torchvision's transforms
             and plain functions are welcome: what has no native form runs in Python, with all that follows it.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> pipeline = T.Compose([T.Resize(256), T.RandomCrop(224), T.RandomHorizontalFlip()])
         >>> print(pipeline)

@@ -40,7 +40,7 @@ class Resize(Transform):
         max_size: the most the longer side may get. Only with a single length, or with None.
         antialias: whether scaling down averages over all pixels it covers. None means True.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.Resize(256)
         Resize(size=[256], interpolation=bilinear, antialias=True)
@@ -109,7 +109,7 @@ class CenterCrop(Transform):
     Args:
         size: a side, or `(height, width)`.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.CenterCrop(224).ops
         [{'op': 'center_crop', 'size': [224, 224]}]
@@ -135,7 +135,7 @@ class RandomCrop(Transform):
         fill: the colour of the border, for `padding_mode="constant"`.
         padding_mode: `"constant"`, `"edge"`, `"reflect"` or `"symmetric"`.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.RandomCrop(32, padding=4).ops[0]["padding"]
         [4, 4, 4, 4]
@@ -184,7 +184,7 @@ class RandomResizedCrop(Transform):
         interpolation: a name, an `InterpolationMode`, torchvision's, or a Pillow number.
         antialias: whether scaling down averages over all pixels it covers. None means True.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.RandomResizedCrop(224, scale=(0.35, 1.0))
         RandomResizedCrop(size=(224, 224), scale=(0.35, 1.0), ratio=(0.75, 1.333...), ...)
@@ -246,7 +246,7 @@ class RandomHorizontalFlip(Transform):
     Args:
         p: how likely.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.RandomHorizontalFlip().ops
         [{'op': 'random_horizontal_flip', 'p': 0.5}]
@@ -269,7 +269,7 @@ class RandomVerticalFlip(Transform):
     Args:
         p: how likely.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.RandomVerticalFlip(0.1).ops
         [{'op': 'random_vertical_flip', 'p': 0.1}]
@@ -294,7 +294,7 @@ class Pad(Transform):
         fill: the colour of the border, for `padding_mode="constant"`.
         padding_mode: `"constant"`, `"edge"`, `"reflect"` or `"symmetric"`.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.Pad([2, 4], padding_mode="reflect").ops
         [{'op': 'pad', 'padding': [2, 4, 2, 4], 'fill': [0, 0, 0], 'padding_mode': 'reflect'}]

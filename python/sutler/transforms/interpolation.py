@@ -11,7 +11,7 @@ __all__ = ["InterpolationMode", "parse_filter", "parse_interpolation"]
 class InterpolationMode(enum.StrEnum):
     """The ways to find pixels between pixels, with torchvision's names.
 
-    Example:
+    Examples:
         >>> InterpolationMode("bicubic") is InterpolationMode.BICUBIC
         True
         >>> InterpolationMode.BILINEAR == "bilinear"
@@ -50,7 +50,7 @@ _BY_PILLOW_NUMBER = {
 def parse_interpolation(value: object) -> InterpolationMode:
     """Take a name, Sutler's or torchvision's enumeration, or Pillow's number.
 
-    Example:
+    Examples:
         >>> parse_interpolation("bilinear"), parse_interpolation(3)
         (<InterpolationMode.BILINEAR: 'bilinear'>, <InterpolationMode.BICUBIC: 'bicubic'>)
     """

@@ -111,7 +111,7 @@ def lower(transform: object) -> Lowered:
         transform: None, a transform of Sutler's, a torchvision pipeline (`Compose`, `nn.Sequential` or a
             single transform, of either of its interfaces), or any function from image to image.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> lowered = T.lower(T.Compose([T.CenterCrop(224), T.Lambda(str.upper), T.RandomHorizontalFlip()]))
         >>> lowered.ops

@@ -69,7 +69,7 @@ def probability(p: object) -> float:
 def setup_size(size: object, message: str) -> Sequence[int]:
     """Take a side or `(height, width)`, and keep a pair as it was given, as torchvision does.
 
-    Example:
+    Examples:
         >>> setup_size(224, ""), setup_size([224], ""), setup_size([224, 160], "")
         ((224, 224), (224, 224), [224, 160])
     """
@@ -94,7 +94,7 @@ def size_pair(size: Sequence[int]) -> list[int]:
 def padding_sides(padding: object) -> list[int]:
     """`[left, top, right, bottom]` of a padding in any of its forms.
 
-    Example:
+    Examples:
         >>> padding_sides(4), padding_sides([1, 2]), padding_sides((1, 2, 3, 4))
         ([4, 4, 4, 4], [1, 2, 1, 2], [1, 2, 3, 4])
     """
@@ -123,7 +123,7 @@ def check_padding_mode(padding_mode: str) -> None:
 def fill_color(fill: object) -> list[int]:
     """Red, green and blue of a fill in any of its forms, cut to whole numbers as Pillow does.
 
-    Example:
+    Examples:
         >>> fill_color(0), fill_color([127.9]), fill_color((124, 116, 104)), fill_color(None)
         ([0, 0, 0], [127, 127, 127], [124, 116, 104], [0, 0, 0])
     """
@@ -151,7 +151,7 @@ def pair_of_range(values: Sequence[float], name: str) -> list[float]:
 def numbers_of(values: object, name: str) -> list[float]:
     """The numbers of a sequence, a numpy array or a tensor, without importing either library.
 
-    Example:
+    Examples:
         >>> numbers_of((0.5, 1), "mean")
         [0.5, 1.0]
     """
@@ -165,7 +165,7 @@ def numbers_of(values: object, name: str) -> list[float]:
 def dtype_name(dtype: object) -> str:
     """The name of a type of values: a string, numpy's or torch's.
 
-    Example:
+    Examples:
         >>> dtype_name("float32"), dtype_name("uint8")
         ('float32', 'uint8')
     """

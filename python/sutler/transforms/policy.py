@@ -37,7 +37,7 @@ class RandAugment(Transform):
         interpolation: a name, an `InterpolationMode`, torchvision's, or a Pillow number.
         fill: the colour that comes in where an operation moves the image; None for black.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.RandAugment(magnitude=10)
         RandAugment(interpolation=nearest, num_ops=2, magnitude=10, num_magnitude_bins=31)
@@ -90,7 +90,7 @@ class TrivialAugmentWide(Transform):
         interpolation: a name, an `InterpolationMode`, torchvision's, or a Pillow number.
         fill: the colour that comes in where an operation moves the image; None for black.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.TrivialAugmentWide().ops
         [{'op': 'trivial_augment_wide', 'num_magnitude_bins': 31, 'interpolation': 'nearest', 'fill': None}]

@@ -38,7 +38,7 @@ def run_tail(
         What the last function returned; a PIL image as a tensor of 8-bit values, as native pipelines end.
         Without torch, arrays stand for tensors.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> image = np.full((2, 3, 3), 255, dtype=np.uint8)
         >>> tuple(run_tail([lambda picture: picture.resize((6, 4))], "pil", image).shape)
@@ -99,7 +99,7 @@ def seeded(seed: int) -> Iterator[None]:
 
     numpy and torch count only if they are imported already: nobody has drawn from them otherwise.
 
-    Example:
+    Examples:
         >>> with seeded(7):
         ...     first = random.random()
         >>> with seeded(7):

@@ -18,7 +18,7 @@ class ToImage(Transform):
     Native operations know no difference and skip it. It matters for what a `Lambda` further on is given: a
     tensor (channels, height, width) of 8-bit values instead of a PIL image.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.ToImage().ops
         []
@@ -36,7 +36,7 @@ class ToPureTensor(Transform):
     Native pipelines hold no wrapped tensors, so there is nothing to do. It is here so that a torchvision
     pipeline that ends with it can be written with Sutler's names.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.ToPureTensor().ops
         []
@@ -55,7 +55,7 @@ class ToDtype(Transform):
         dtype: `"float32"` or `"uint8"`; numpy's and torch's types of these names do as well.
         scale: whether 0 to 255 becomes 0 to 1.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.ToDtype("float32", scale=True)
         ToDtype(dtype=float32, scale=True)
@@ -82,7 +82,7 @@ class Normalize(Transform):
         std: the same; none of them zero.
         inplace: accepted for torchvision's sake; a native pipeline has no copy to save.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]).ops
         [{'op': 'normalize', 'mean': [0.485, 0.456, 0.406], 'std': [0.229, 0.224, 0.225]}]
@@ -124,7 +124,7 @@ class RandomErasing(Transform):
             for normal noise.
         inplace: accepted for torchvision's sake; a native pipeline has no copy to save.
 
-    Example:
+    Examples:
         >>> from sutler import transforms as T
         >>> T.RandomErasing(0.25, value="random").ops
         [{'op': 'random_erasing', 'p': 0.25, 'scale': [0.02, 0.33], 'ratio': [0.3, 3.3], 'value': 'random'}]

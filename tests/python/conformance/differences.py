@@ -41,11 +41,6 @@ DIFFERENCES = {
         sutler="It has no effect.",
         reason="`num_workers` is often turned to 0 to debug; nothing is waited for then, so nothing times out.",
     ),
-    "own_samplers": Difference(
-        torch="`loader.sampler` is a `RandomSampler` or `SequentialSampler`, `loader.batch_sampler` a `BatchSampler`.",
-        sutler="Both are Sutler's own; they have the same methods and attributes, and the sampler has `set_epoch`.",
-        reason="The order is a function of seed and epoch, which is what resuming and re-ranking need.",
-    ),
     "shuffle_order": Difference(
         torch="The order of `shuffle=True` comes from `generator`, or else from PyTorch's global generator.",
         sutler="It comes from `seed` (or the generator's initial seed) and the epoch's number, and from nothing else.",
@@ -70,6 +65,11 @@ DIFFERENCES = {
         torch="With `in_order=False` whole batches overtake each other; each is what the sampler drew.",
         sutler="Samples do: a batch is filled with those that are ready. What a batch sampler drew stays together.",
         reason="A slow sample holds up neither its batch nor the others in it, and is late by a bounded number.",
+    ),
+    "length_warning": Difference(
+        torch="The warning about a stream that is longer than it said compares batches with the samples it announced.",
+        sutler="It compares samples with samples.",
+        reason="A stream that comes once per worker is what it is about, and with batches PyTorch keeps silent.",
     ),
     "worker_error": Difference(
         torch="The death of a worker is a `RuntimeError`.",

@@ -212,16 +212,12 @@ def test_attributes_that_were_left_out(loader_class: Any, differs: Callable[[str
     assert loader_class(Numbers(10), batch_size=None).collate_fn is default_convert
 
 
-def test_the_samplers_are_attributes(loader_class: Any, differs: Callable[[str], bool]) -> None:
+def test_the_samplers_are_attributes_of_pytorchs_kinds(loader_class: Any) -> None:
     loader = loader_class(Numbers(10), batch_size=4, drop_last=True)
     shuffled = loader_class(Numbers(10), batch_size=4, shuffle=True)
-    if differs("own_samplers"):
-        assert callable(loader.sampler.set_epoch)
-        assert callable(shuffled.sampler.set_epoch)
-    else:
-        assert isinstance(loader.sampler, SequentialSampler)
-        assert isinstance(shuffled.sampler, RandomSampler)
-        assert isinstance(loader.batch_sampler, BatchSampler)
+    assert isinstance(loader.sampler, SequentialSampler)
+    assert isinstance(shuffled.sampler, RandomSampler)
+    assert isinstance(loader.batch_sampler, BatchSampler)
     assert list(loader.sampler) == list(range(10))
     assert len(loader.sampler) == 10
     assert sorted(shuffled.sampler) == list(range(10))

@@ -6,7 +6,8 @@
 //! a job begins an epoch over the whole dataset, no sample moves: the classes change their names.
 //!
 //! The jobs are bits of a word. There can be as many classes as there are sets of jobs, but jobs that share samples lack nearly the
-//! same ones, so there are a handful, and looking through all of them costs less than one look at the memory of a sample.
+//! same ones, so there are a handful. Classes are listed by how many jobs lack them, so that the most lacked are found first, and
+//! where there are very many, a choice looks at no more than [`LOOK`] that would do.
 
 use std::collections::HashMap;
 
@@ -50,31 +51,42 @@ impl Key {
 pub(super) enum Prefer {
     /// The one that most jobs could use.
     MostWanted,
-    /// The one that fewest jobs could use.
+    /// The one that fewest jobs lack.
     LeastWanted,
-    /// All samples with equal chances.
-    Any,
 }
 
 #[derive(Clone, Debug)]
 struct Class {
     key: Key,
     samples: Vec<SampleId>,
-    /// Its place in `live`.
+    /// Its place in its list.
     place: u32,
+}
+
+/// The classes of one region that have samples, by how many jobs lack them. Their keys stand beside them: this is what choices
+/// look through.
+#[derive(Clone, Debug)]
+struct Lists {
+    by_count: Vec<Vec<(Key, u32)>>,
+    /// The counts whose list is not empty, one bit each.
+    counts: u128,
 }
 
 /// Every sample in exactly one class.
 #[derive(Clone, Debug)]
 pub(super) struct Classes {
     classes: Vec<Class>,
-    /// The classes that have samples, with their keys beside them: this is what choices look through.
-    live: Vec<(Key, u32)>,
+    /// One for each region.
+    lists: [Lists; 4],
     free: Vec<u32>,
     by_key: HashMap<Key, u32>,
     class_of: Vec<u32>,
     place_of: Vec<u32>,
 }
+
+/// How many classes that would do a choice looks at. Jobs in a steady state have fewer in all; beyond that, the best of so many is
+/// nearly as good as the best.
+const LOOK: usize = 64;
 
 /// A class that has emptied keeps room for this many samples. Classes of a few samples come and go with every sample served,
 /// and this spares the allocator; the large ones come and go once an epoch, and their memory is given back.
@@ -86,7 +98,10 @@ impl Classes {
         let key = Key { region: Region::Storage, lacking: 0, barred: 0 };
         let mut classes = Self {
             classes: Vec::new(),
-            live: Vec::new(),
+            lists: std::array::from_fn(|_| Lists {
+                by_count: vec![Vec::new(); Seats::BITS as usize + 1],
+                counts: 0,
+            }),
             free: Vec::new(),
             by_key: HashMap::new(),
             class_of: vec![0; samples as usize],
@@ -101,7 +116,7 @@ impl Classes {
 
     /// How many classes there are now.
     pub(super) fn count(&self) -> usize {
-        self.live.len()
+        self.by_key.len()
     }
 
     pub(super) fn key_of(&self, sample: SampleId) -> Key {
@@ -145,51 +160,80 @@ impl Classes {
         rng: &mut SampleRng,
         eligible: impl Fn(&Key) -> bool,
     ) -> Option<SampleId> {
-        let wanted = |key: &Key| i64::from((key.welcome() & awake).count_ones());
-        let score = |key: &Key| match prefer {
-            _ if key.region != region || !eligible(key) => None,
-            Prefer::MostWanted => Some(wanted(key)),
-            Prefer::LeastWanted => Some(-wanted(key)),
-            Prefer::Any => Some(0),
-        };
+        let lists = &self.lists[region as usize];
+        let mut counts = lists.counts;
         let mut best = None;
+        // The classes that are as good as the best, and how many samples they have.
+        let mut tied = [0u32; LOOK];
+        let mut ties = 0;
         let mut candidates = 0;
-        for (key, class) in &self.live {
-            let Some(score) = score(key) else { continue };
-            if best.is_none_or(|best| score > best) {
-                best = Some(score);
-                candidates = 0;
+        let mut looked = 0;
+        while counts != 0 {
+            let count = match prefer {
+                Prefer::MostWanted => counts.ilog2(),
+                Prefer::LeastWanted => counts.trailing_zeros(),
+            };
+            counts &= !(1 << count);
+            // No class is wanted by more jobs than lack it.
+            if best.is_some_and(|best| prefer == Prefer::LeastWanted || best >= i64::from(count)) {
+                break;
             }
-            if best == Some(score) {
-                candidates += self.len_of(*class) as u32;
+            let list = &lists.by_count[count as usize];
+            let start = if list.len() > LOOK { rng.below(list.len() as u32) as usize } else { 0 };
+            for (key, class) in list[start..].iter().chain(&list[..start]).filter(|(key, _)| eligible(key)) {
+                let wanted = i64::from((key.welcome() & awake).count_ones());
+                let score = if prefer == Prefer::MostWanted { wanted } else { -wanted };
+                if best.is_none_or(|best| score > best) {
+                    best = Some(score);
+                    (ties, candidates) = (0, 0);
+                }
+                if best == Some(score) {
+                    tied[ties] = *class;
+                    ties += 1;
+                    candidates += self.len_of(*class);
+                }
+                looked += 1;
+                if looked == LOOK {
+                    counts = 0;
+                    break;
+                }
             }
         }
-        let best = Some(best?);
-        let mut index = rng.below(candidates) as usize;
-        for (_, class) in self.live.iter().filter(|(key, _)| score(key) == best) {
-            match self.classes[*class as usize].samples.get(index) {
-                Some(&sample) => return Some(sample),
-                None => index -= self.len_of(*class),
-            }
-        }
-        None
+        best?;
+        let mut index = rng.below(candidates as u32) as usize;
+        tied[..ties].iter().find_map(|&class| {
+            let found = self.classes[class as usize].samples.get(index).copied();
+            index = index.saturating_sub(self.len_of(class));
+            found
+        })
+    }
+
+    /// Any sample that satisfies `eligible`, with equal chances; may miss the few there are among many that do not.
+    pub(super) fn probe(&self, rng: &mut SampleRng, eligible: impl Fn(&Key) -> bool) -> Option<SampleId> {
+        let samples = self.class_of.len() as u32;
+        (0..LOOK).map(|_| SampleId(rng.below(samples))).find(|&sample| eligible(&self.key_of(sample)))
     }
 
     /// Gives every class a new key. Classes that come to share one are merged, the smaller into the larger.
     pub(super) fn rename(&mut self, rename: impl Fn(Key) -> Key) {
         self.by_key.clear();
-        for (old, class) in std::mem::take(&mut self.live) {
+        let mut renamed = Vec::new();
+        for lists in &mut self.lists {
+            lists.counts = 0;
+            lists.by_count.iter_mut().for_each(|list| renamed.append(list));
+        }
+        for (old, class) in renamed {
             let key = rename(old);
             self.classes[class as usize].key = key;
             let Some(&twin) = self.by_key.get(&key) else {
-                self.enter_live(key, class);
+                self.enter_list(key, class);
                 continue;
             };
             let (large, small) =
                 if self.len_of(twin) >= self.len_of(class) { (twin, class) } else { (class, twin) };
             let place = self.classes[twin as usize].place;
             self.classes[large as usize].place = place;
-            self.live[place as usize] = (key, large);
+            self.list_of(&key)[place as usize] = (key, large);
             self.by_key.insert(key, large);
             for sample in std::mem::take(&mut self.classes[small as usize].samples) {
                 self.append(sample, large);
@@ -218,13 +262,20 @@ impl Classes {
             }
         };
         self.classes[class as usize].key = key;
-        self.enter_live(key, class);
+        self.enter_list(key, class);
         class
     }
 
-    fn enter_live(&mut self, key: Key, class: u32) {
-        self.classes[class as usize].place = self.live.len() as u32;
-        self.live.push((key, class));
+    fn list_of(&mut self, key: &Key) -> &mut Vec<(Key, u32)> {
+        &mut self.lists[key.region as usize].by_count[key.lacking.count_ones() as usize]
+    }
+
+    fn enter_list(&mut self, key: Key, class: u32) {
+        let list = self.list_of(&key);
+        list.push((key, class));
+        let place = list.len() as u32 - 1;
+        self.lists[key.region as usize].counts |= 1 << key.lacking.count_ones();
+        self.classes[class as usize].place = place;
         self.by_key.insert(key, class);
     }
 
@@ -233,11 +284,16 @@ impl Classes {
         if emptied.samples.capacity() > SPARE_SAMPLES {
             emptied.samples = Vec::new();
         }
-        self.by_key.remove(&emptied.key);
-        let place = emptied.place as usize;
-        self.live.swap_remove(place);
-        if let Some(&(_, moved)) = self.live.get(place) {
-            self.classes[moved as usize].place = place as u32;
+        let (key, place) = (emptied.key, emptied.place);
+        self.by_key.remove(&key);
+        let list = self.list_of(&key);
+        list.swap_remove(place as usize);
+        let moved = list.get(place as usize).copied();
+        if list.is_empty() {
+            self.lists[key.region as usize].counts &= !(1 << key.lacking.count_ones());
+        }
+        if let Some((_, moved)) = moved {
+            self.classes[moved as usize].place = place;
         }
         self.free.push(class);
     }

@@ -175,10 +175,11 @@ impl SharedOrder {
             [Region::Storage, Region::Pinned]
         };
         let lacks = |key: &Key| key.lacking & bit != 0;
+        let lacks_at_home = |key: &Key| lacks(key) && matches!(key.region, Region::Storage | Region::Pinned);
 
         if self.settings.mixing > 0.0
             && self.rng.chance(self.settings.mixing)
-            && let Some(sample) = self.draw(&regions, Prefer::Any, lacks)
+            && let Some(sample) = self.classes.probe(&mut self.rng, lacks_at_home)
         {
             return self.prepare(seat, sample);
         }
@@ -192,7 +193,7 @@ impl SharedOrder {
             return self.prepare(seat, sample);
         }
         let barred = |key: &Key| key.barred & bit != 0;
-        if let Some(sample) = self.draw(&[Region::Ready, Region::Pending], Prefer::Any, barred) {
+        if let Some(sample) = self.draw(&[Region::Ready, Region::Pending], Prefer::LeastWanted, barred) {
             return self.prepare_again(seat, sample);
         }
         Ok(Choice::Await)
@@ -210,7 +211,7 @@ impl SharedOrder {
         }
         let bit = bit_of(seat);
         let lacks = |key: &Key| key.lacking & bit != 0;
-        match self.draw(&[Region::Pending], Prefer::Any, lacks) {
+        match self.draw(&[Region::Pending], Prefer::LeastWanted, lacks) {
             Some(sample) => self.prepare_again(seat, sample),
             None => Ok(Choice::Await),
         }

@@ -35,7 +35,7 @@ pub enum Home {
 /// What a job gets next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// A prepared sample from the window. It is held for the job until [`SharedOrder::copied`].
+    /// A prepared sample from the window. It is held for the job until [`SharedOrder::copied`](crate::SharedOrder::copied).
     Take {
         /// Which one.
         sample: SampleId,
@@ -50,10 +50,11 @@ pub enum Choice {
         from: Home,
         /// Seeds its random decisions, together with the seed of the order.
         generation: u64,
-        /// Set when others want it too: report it with [`SharedOrder::ready`] or [`SharedOrder::abandon`].
+        /// Set when others want it too: report it with [`SharedOrder::ready`](crate::SharedOrder::ready) or
+        /// [`SharedOrder::abandon`](crate::SharedOrder::abandon).
         share: Option<EntryId>,
     },
-    /// All that is left is being prepared by others: ask again when something is ready, or [insist](SharedOrder::insist).
+    /// All that is left is being prepared by others: ask again when something is ready, or [insist](crate::SharedOrder::insist).
     Await,
     /// Nothing is left in this epoch.
     EpochDone,

@@ -6,6 +6,10 @@ use sutler_core::{Form, SampleId, SampleRng};
 use sutler_media::{DecodedForm, DecodedLayout, Header, Pipeline, Plan, Rows, Worker};
 use sutler_store::cache::{Cache, Held, Pieces, Reservation};
 
+/// A buffer beyond this is given back after its sample, as the buffer for reading is: one giant among the samples should
+/// not cost every thread its size for the rest of the run.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+
 /// A worker's tools for a cache.
 pub(super) struct Cached {
     cache: Arc<Cache>,
@@ -59,6 +63,9 @@ impl Cached {
     /// Copies the encoded copy of a sample over whatever `out` held; false when none is kept.
     pub fn read_encoded(&self, sample: SampleId, out: &mut Vec<u8>) -> bool {
         let Some(held) = self.cache.get(sample, Form::Encoded) else { return false };
+        if held.len() <= KEPT_BYTES_MAX {
+            give_back_giant(out);
+        }
         let read = held.read_into(out);
         drop(held);
         if read.is_err() {
@@ -104,7 +111,14 @@ impl Cached {
         }
         std::mem::swap(plan, scratch);
         seat.commit(&[decoded]);
+        give_back_giant(decoded);
         Admitted::Decoded(layout)
+    }
+}
+
+fn give_back_giant(buffer: &mut Vec<u8>) {
+    if buffer.capacity() > KEPT_BYTES_MAX {
+        *buffer = Vec::new();
     }
 }
 

@@ -52,6 +52,10 @@ impl Preparation for ImagePreparation {
         }
     }
 
+    fn is_kept(&self, sample: SampleId) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.has(sample))
+    }
+
     fn label(&self, sample: SampleId) -> i64 {
         self.source.label(sample)
     }

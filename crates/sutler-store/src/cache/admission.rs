@@ -138,6 +138,12 @@ impl Cache {
         Some(held)
     }
 
+    /// Whether a copy of the sample is kept, in whichever form.
+    #[must_use]
+    pub fn has(&self, sample: SampleId) -> bool {
+        self.memory.forms().iter().any(|&form| self.memory.get(sample, form).is_some())
+    }
+
     /// Drops a copy that did not pass its checksum; the next reader finds none and makes it anew.
     pub fn discard(&self, sample: SampleId, form: Form) {
         if self.is_here() {

@@ -9,8 +9,8 @@
 //!
 //! **Checksums.** Every block carries an XXH3 checksum over its bytes, its key, its place and the entry's length. It
 //! is verified whenever bytes of the block are read, encoded or decoded, after they were copied out: at 4 KiB
-//! the copy is still in the nearest cache, and checking costs a tenth of the copy. What does not pass is never
-//! handed out.
+//! the copy is still in the nearest cache, and checking adds a third to the time of copying, ten microseconds to a
+//! photograph of 110 kB that takes two milliseconds to decode. What does not pass is never handed out.
 //!
 //! **The budget** covers everything: blocks, their notes, the table. What is not for use is the unused end of each
 //! entry's last block ([`Memory::footprint`] says what an entry really takes), and for as long as readers hold removed

@@ -46,6 +46,7 @@ fn under_pressure_the_entry_with_the_fewest_users_goes() {
     let mut dropped = Vec::new();
     assert_eq!(order.next(jobs[1]), Ok(Choice::Take { sample, entry: first }));
     assert_eq!(order.ready(second, 1, &mut dropped), Verdict::LetGo, "what is being copied cannot make room");
+    assert_eq!(order.stats().displaced, 0, "and is not displaced in vain");
     order.copied(first, &mut dropped);
     let Choice::Prepare { share: Some(third), .. } = order.next(jobs[0]).unwrap() else { panic!() };
     assert_eq!(order.ready(third, 1, &mut dropped), Verdict::Keep, "two wait for it, one for the other");

@@ -1,0 +1,90 @@
+"""Default collation in a worker that writes what it stacks straight into the memory that the batch travels in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from sutler._python_batches import numpy_collate
+from sutler._stream_memory import BatchMemory
+from sutler._worker_info import as_if_no_worker
+
+#: Smaller tensors are stacked anywhere and copied with the rest: that takes less than finding a place for them.
+PLACED_BYTES = 16 << 10
+
+
+class PlacedCollate(ABC):
+    """What both kinds have: memory, where they are used in a worker."""
+
+    def __init__(self) -> None:
+        self._memory: BatchMemory | None = None
+
+    def use(self, memory: BatchMemory) -> None:
+        """Stacks into this memory from now on."""
+        self._memory = memory
+
+    @abstractmethod
+    def __call__(self, samples: Any) -> Any:
+        """Collates a batch."""
+
+    def _place(self, size: int) -> memoryview | None:
+        """Where to stack so many bytes, if that is worth it and there is a place."""
+        return None if self._memory is None or size < PLACED_BYTES else self._memory.allocate(size)
+
+
+class TorchCollate(PlacedCollate):
+    """PyTorch's own, without the shared memory that it would get for each tensor in a worker."""
+
+    def __call__(self, samples: Any) -> Any:
+        """Collates a batch."""
+        import torch
+        from torch.utils.data._utils import collate
+
+        functions: Any = {**collate.default_collate_fn_map, torch.Tensor: self._stack}
+        with as_if_no_worker():
+            return collate.collate(samples, collate_fn_map=functions)
+
+    def _stack(self, tensors: Any, *, collate_fn_map: Any = None) -> Any:
+        import torch
+        from torch.utils.data._utils import collate
+
+        first = tensors[0]
+        if all(
+            type(tensor) is torch.Tensor
+            and tensor.dtype == first.dtype
+            and tensor.shape == first.shape
+            and tensor.device.type == "cpu"
+            and tensor.layout == torch.strided
+            and not tensor.requires_grad
+            and not tensor.is_quantized
+            and not tensor.is_conj()
+            and not tensor.is_neg()
+            for tensor in tensors
+        ):
+            place = self._place(len(tensors) * first.numel() * first.element_size())
+            if place is not None:
+                out = torch.frombuffer(place, dtype=first.dtype).view(len(tensors), *first.shape)
+                return torch.stack(list(tensors), 0, out=out)
+        return collate.default_collate_fn_map[torch.Tensor](tensors, collate_fn_map=collate_fn_map)
+
+
+class NumpyCollate(PlacedCollate):
+    """The same meaning with arrays."""
+
+    def __call__(self, samples: Any) -> Any:
+        """Collates a batch."""
+        return numpy_collate(samples, self._stack)
+
+    def _stack(self, arrays: list[Any]) -> Any:
+        first = arrays[0]
+        if not first.dtype.hasobject and all(
+            array.dtype == first.dtype and array.shape == first.shape for array in arrays
+        ):
+            place = self._place(len(arrays) * first.nbytes)
+            if place is not None:
+                return np.stack(
+                    arrays, out=np.frombuffer(place, first.dtype).reshape(len(arrays), *first.shape)
+                )
+        return np.stack(arrays)

@@ -1,0 +1,80 @@
+"""The random numbers of whoever goes through a stream, so that they go on where an earlier run was.
+
+A stream may draw from the process's generators: when it begins (which part to read, how to shuffle), for each sample,
+and in its `collate_fn`. So a reader keeps two moments: when the epoch began, for what is replayed, and after the latest
+batch, for what comes next. In a worker process nobody else draws. In the trainer the model does, too: there the
+generators are the trainer's to save, and only what is replayed gets those of the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sutler import _generators
+
+
+@dataclass(frozen=True)
+class RandomStates:
+    """The states of generators that have been drawn from; the others are as they were seeded."""
+
+    #: When the epoch began.
+    began: dict[str, bytes] = field(default_factory=dict)
+    #: After the latest batch; empty in the trainer.
+    now: dict[str, bytes] = field(default_factory=dict)
+
+
+class WorkerRandom:
+    """A worker's generators. Its process was seeded when it began, so what was not drawn from needs no saving."""
+
+    def __init__(self) -> None:
+        self._seeded = _generators.marks()
+        self._began: dict[str, bytes] = {}
+
+    @contextmanager
+    def opening(self, saved: RandomStates | None) -> Iterator[None]:
+        """A stream is opened inside, where an earlier run was."""
+        if saved is not None:
+            _generators.restore(saved.began)
+        # Not empty in a later epoch of a worker that stayed.
+        self._began = _generators.save(_generators.moved(self._seeded))
+        yield
+        if saved is not None:
+            _generators.restore(saved.now)
+
+    def states(self) -> RandomStates | None:
+        """What is to be saved; ``None`` where nothing was drawn."""
+        drawn = _generators.moved(self._seeded)
+        return RandomStates(self._began, _generators.save(drawn)) if drawn else None
+
+
+class TrainerRandom:
+    """The trainer's generators, which a stream without workers draws from as PyTorch lets it."""
+
+    def __init__(self) -> None:
+        self._marks = _generators.marks()
+        self._trainers = _generators.save(list(self._marks))
+        #: The states that an earlier run of this epoch began with.
+        self._earlier: dict[str, bytes] = {}
+
+    @contextmanager
+    def opening(self, saved: RandomStates | None) -> Iterator[None]:
+        """A stream is opened inside, where an earlier run was; the trainer's own numbers go on as before."""
+        if saved is None:
+            yield
+            return
+        self._earlier = saved.began
+        _generators.restore(saved.began)
+        try:
+            yield
+        finally:
+            _generators.restore(self._trainers)
+
+    def states(self) -> RandomStates | None:
+        """What is to be saved; ``None`` where nothing was drawn."""
+        drawn = {
+            name: self._trainers[name] for name in _generators.moved(self._marks) if name in self._trainers
+        }
+        began = drawn | self._earlier
+        return RandomStates(began) if began else None

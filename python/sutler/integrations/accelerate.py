@@ -1,0 +1,256 @@
+"""Accelerate: a loader that an ``Accelerator`` keeps count of, places and checkpoints.
+
+``accelerator.prepare(loader)`` hands a :class:`sutler.Loader` back as it is: Accelerate rebuilds instances of PyTorch's
+``DataLoader`` and leaves everything else alone. That trains on several ranks already, as the loader finds its rank by
+itself. What it lacks is what a prepared ``DataLoader`` tells its accelerator: when an epoch is at its last batch, which
+samples are there twice, and where to go on. That is what :func:`prepare` adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from accelerate.data_loader import DataLoaderStateMixin
+from accelerate.state import GradientState
+from accelerate.utils import send_to_device
+
+from sutler._backend import length_of
+from sutler.loader import Loader
+
+__all__ = ["PreparedLoader", "prepare"]
+
+
+def prepare(
+    accelerator: Any, loader: Loader, *, names: Sequence[str] | None = None, checkpoint: bool = True
+) -> PreparedLoader:
+    """Makes a loader known to an accelerator, as ``accelerator.prepare`` does with a ``DataLoader``.
+
+    Batches come on the accelerator's device; gradients are synchronised at the end of each epoch;
+    ``gather_for_metrics`` leaves out samples that were repeated to fill the ranks up; ``save_state`` and ``load_state``
+    keep the place in the data; and ``accelerate.skip_first_batches`` goes on from any step without preparing what it
+    skips.
+
+    Args:
+        accelerator: The ``accelerate.Accelerator``.
+        loader: The loader. Leave its ``rank`` and ``world_size`` out; they are the accelerator's.
+        names: Deliver each batch as a dictionary with these keys, for models that take their inputs by name.
+        checkpoint: Register the loader's place with ``accelerator.register_for_checkpointing``.
+
+    Raises:
+        ValueError: The loader was given another number of ranks than the accelerator has.
+
+    Example:
+        >>> import accelerate, sutler, sutler.testing, tempfile
+        >>> from sutler.integrations.accelerate import prepare
+        >>> folder = tempfile.mkdtemp()
+        >>> sutler.testing.make_photos(folder, count=10, classes=2)
+        >>> accelerator = accelerate.Accelerator(cpu=True)
+        >>> photos = sutler.ImageFolder(folder, transform=sutler.transforms.RandomResizedCrop(32))
+        >>> train = prepare(accelerator, sutler.Loader(photos, batch_size=4, shuffle=True))
+        >>> [(len(labels), accelerator.gradient_state.end_of_dataloader) for images, labels in train]
+        [(4, False), (4, False), (2, True)]
+    """
+    if not isinstance(loader, Loader):
+        raise TypeError(
+            f"loader should be a sutler.Loader, got a {type(loader).__name__}; a DataLoader goes to accelerator.prepare"
+        )
+    if loader.world_size != accelerator.num_processes:
+        raise ValueError(
+            f"the loader deals its samples out to {loader.world_size} ranks, the accelerator has "
+            f"{accelerator.num_processes}. Leave rank and world_size out, or pass accelerator.process_index and "
+            "accelerator.num_processes."
+        )
+    device = accelerator.device if accelerator.device_placement and loader.device is None else None
+    if device is not None and device.type == "cuda" and loader.output == "torch":
+        loader.device = device  # copied ahead, which is faster than when the batch is asked for
+        device = None
+    prepared = PreparedLoader(loader, None if device is None or device.type == "cpu" else device, names)
+    if checkpoint:
+        accelerator.register_for_checkpointing(prepared)
+    return prepared
+
+
+class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate has no types
+    """A loader with what Accelerate asks of one; made by :func:`prepare`. The loader itself is ``.loader``."""
+
+    #: Keeps Accelerate from preparing it once more.
+    _is_accelerate_prepared = True
+    #: What Accelerate computes the remainder from is not so here; see `_rows_to_keep`.
+    _drop_last = True
+    #: For the DataLoader that `skip_first_batches` makes: it has no work to do.
+    num_workers = 0
+    prefetch_factor = None
+
+    def __init__(self, loader: Loader, device: Any, names: Sequence[str] | None) -> None:
+        self.loader = loader
+        self.gradient_state = GradientState()
+        self._device = device
+        self._names = None if names is None else tuple(names)
+        # From these `skip_first_batches` makes a DataLoader: it draws step numbers and gets those batches.
+        self.dataset = _BatchesByStep(self)
+        self.batch_sampler = _Steps(self)
+        self.sampler = loader.sampler
+        self.batch_size = loader.batch_size
+        self.drop_last = loader.drop_last
+        self.collate_fn = _as_it_is
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._track(iter(self.loader))
+
+    def _track(self, iterator: Any) -> Iterator[Any]:
+        self.begin()
+        left = self._batches_left()
+        try:
+            for batch in iterator:
+                left -= 1
+                self.end_of_dataloader = (left if iterator.left is None else iterator.left) == 0
+                yield self._finish(batch)
+        finally:
+            self.end()
+
+    def begin(self) -> None:
+        """An epoch begins; called by whoever goes through the batches."""
+        super().begin()
+        self.remainder = self._rows_to_keep()
+
+    def _batches_left(self) -> int:
+        """How many batches a sampler says it has for the rest of the epoch; less than 0 where it does not.
+
+        Of the loader's own order the iterator knows, and of a sampler only once that is at its end.
+        """
+        loader, state = self.loader, self.loader.state_dict()
+        if state["sampling"] == "batch_sampler" and state["consumed"] == 0:
+            batches = length_of(loader.batch_sampler)
+            return -1 if batches is None else batches
+        samples = length_of(loader.sampler)
+        if state["sampling"] != "sampler" or state["served"] is not None or samples is None:
+            return -1
+        rest: int = samples - state["consumed"]
+        size = loader.batch_size or 1
+        return rest // size if loader.drop_last else -(-rest // size)
+
+    def _rows_to_keep(self) -> int:
+        """How many rows of the last gathered batch are not repeats: 0 for all of them, -1 where nobody can say.
+
+        Accelerate keeps the first so many of all ranks' rows, one rank after the other. Repeats are the last row of
+        each of the last ranks, so that is right for a single one, and where each rank has a single row.
+        """
+        loader = self.loader
+        state = loader.state_dict()
+        if loader.drop_last or loader.order != "strict" or not self._deals_itself():
+            return -1
+        rest = len(loader.dataset) - state["consumed"]
+        share = -(-rest // loader.world_size)
+        repeats = share * loader.world_size - rest
+        rows = share % (loader.batch_size or 1) or loader.batch_size or 1
+        if repeats == 0:
+            return 0
+        return rows * loader.world_size - repeats if repeats == 1 or rows == 1 else -1
+
+    def _deals_itself(self) -> bool:
+        """Whether the order and each rank's share of it are the loader's own, not a sampler's or a stream's."""
+        return self.loader.state_dict()["sampling"] in ("shuffle", "sequential")
+
+    def _finish(self, batch: Any) -> Any:
+        if self._device is not None:
+            batch = send_to_device(batch, self._device)
+        if self._names is None or isinstance(batch, dict):
+            return batch
+        parts = list(batch) if isinstance(batch, tuple | list) else [batch]
+        if len(parts) != len(self._names):
+            raise ValueError(
+                f"a batch has {len(parts)} parts, and names has {len(self._names)} names for them: "
+                f"{', '.join(self._names)}. Pass one name for each part."
+            )
+        return dict(zip(self._names, parts, strict=True))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch to run next."""
+        self.loader.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a saved state."""
+        self.loader.load_state_dict(state)
+
+    def from_step(self, step: int) -> Iterator[Any]:
+        """The batches of the coming epoch from a step on; what comes before is not prepared where that can be."""
+        loader, batches_to_drop = self.loader, 0
+        state = loader.state_dict()
+        if state["sampling"] == "stream":
+            raise TypeError(
+                "skip_first_batches cannot go on in the middle of an iterable dataset. Save and load the loader's own "
+                "state instead, as accelerator.save_state() and accelerator.load_state() do."
+            )
+        if loader.order != "strict":
+            raise ValueError(
+                f"skip_first_batches cannot tell what was in the batches that it is to skip, as order={loader.order!r} "
+                "serves samples as they get ready. Save and load the loader's own state instead, or use order='strict'."
+            )
+        if state["sampling"] == "batch_sampler":
+            batches_to_drop = step  # its batches may be of any size
+        ranks = loader.world_size if self._deals_itself() else 1
+        consumed = 0 if batches_to_drop else step * (loader.batch_size or 1) * ranks
+        loader.load_state_dict({**state, "consumed": consumed, "drawn": None})
+        iterator = iter(loader)
+        for _ in range(batches_to_drop):
+            next(iterator)
+        return map(self._finish, iterator)
+
+
+class _Steps(torch.utils.data.BatchSampler):
+    """The numbers of an epoch's batches, one to each batch."""
+
+    def __init__(self, prepared: PreparedLoader) -> None:
+        self._prepared = prepared
+
+    def __iter__(self) -> Iterator[list[int]]:
+        prepared = self._prepared
+        prepared.dataset.rewind()
+        prepared.begin()
+        try:
+            for step in range(len(self)):
+                prepared.end_of_dataloader = step == len(self) - 1
+                yield [step]
+        finally:
+            prepared.end()
+
+    def __len__(self) -> int:
+        return len(self._prepared)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Transformers looks for it here, once it has skipped batches."""
+        self._prepared.set_epoch(epoch)
+
+
+class _BatchesByStep(torch.utils.data.Dataset[Any]):
+    """The batches of an epoch by their numbers, asked for in turn from any of them on."""
+
+    def __init__(self, prepared: PreparedLoader) -> None:
+        self._prepared = prepared
+        self._batches: Iterator[Any] | None = None
+
+    def __len__(self) -> int:
+        """The number of samples, which is what trainers ask a dataset for."""
+        return len(self._prepared.loader.dataset)
+
+    def rewind(self) -> None:
+        """The next step begins an epoch."""
+        self._batches = None
+
+    def __getitems__(self, steps: list[int]) -> Any:
+        if self._batches is None:
+            self._batches = self._prepared.from_step(steps[0])
+        return next(self._batches)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

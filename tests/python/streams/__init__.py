@@ -1,0 +1,1 @@
+"""Datasets that can only be gone through: what Sutler promises beyond PyTorch."""

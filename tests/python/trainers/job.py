@@ -1,0 +1,246 @@
+"""What each process of a `torchrun` job in these tests runs: a part that is named, whose results go to a file per rank.
+
+Usage: torchrun ... job.py PART PHOTOS SPOILED FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import sutler
+import torch
+import torch.distributed
+from sutler import Loader
+from sutler import transforms as T  # noqa: N812 - as users write it
+
+TRANSFORM = T.Compose([T.RandomResizedCrop(16), T.ToDtype("float32", scale=True)])
+
+
+class Pairs(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """A dataset written in Python."""
+
+    def __len__(self) -> int:
+        return 41
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.full((3, 2, 2), float(index)), index % 4
+
+
+class Classifier(torch.nn.Module):
+    """The least that can be trained on images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(3, 4)
+
+    def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = self.layer(pixel_values.mean((2, 3)))
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def ids_of(batches: Any) -> list[list[int]]:
+    return [batch[-1].tolist() for batch in batches]
+
+
+def make(dataset: Any, **arguments: Any) -> Loader:
+    return Loader(dataset, 4, num_workers=1, return_ids=True, **{"shuffle": True, "seed": 1, **arguments})
+
+
+def sampled(dataset: Any) -> Loader:
+    sampler: Any = torch.utils.data.DistributedSampler(dataset, shuffle=True, seed=2)
+    return make(dataset, shuffle=None, sampler=sampler)
+
+
+def plain(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
+    """DistributedDataParallel in a loop of one's own."""
+    native = sutler.ImageFolder(photos, TRANSFORM)
+    early = make(native)  # before there is a process group
+    assert (early.world_size, len(early)) == (1, 11)
+    torch.distributed.init_process_group("gloo")
+    results: dict[str, Any] = {"world_size": early.world_size, "rank": early.rank}
+
+    makers = {"native": lambda: early, "python": lambda: make(Pairs()), "sampler": lambda: sampled(native)}
+    for name, maker in makers.items():
+        loader = maker()
+        epochs = []
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            epochs.append(ids_of(loader))
+        results[name] = {"length": len(loader), "epochs": epochs}
+
+        loader.set_epoch(1)
+        iterator = iter(loader)
+        for _ in range(2):
+            next(iterator)
+        states = [loader.state_dict()]
+        if name != "sampler":  # whose shares only their own ranks know
+            torch.distributed.broadcast_object_list(states, src=0)
+        resumed = sampled(native) if name == "sampler" else make(loader.dataset)
+        resumed.load_state_dict(states[0])
+        if name == "sampler":
+            resumed.set_epoch(1)
+        results[name]["rest"] = ids_of(resumed)
+
+    model = torch.nn.parallel.DistributedDataParallel(Classifier())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = make(sutler.ImageFolder(spoiled, TRANSFORM), shuffle=False, errors="skip")
+    steps = []
+    for images, labels, ids in loader:  # ranks exchange gradients, so one that fell behind would hang here
+        optimizer.zero_grad()
+        model(images, labels)["loss"].backward()
+        optimizer.step()
+        steps.append(ids.tolist())
+    results["skipping"] = {"steps": steps, "failed": len(loader.failures())}
+    results["weights"] = model.module.layer.weight.tolist()
+    torch.distributed.destroy_process_group()
+    return results
+
+
+def accelerated(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
+    """Accelerate, with the loader prepared and not."""
+    import accelerate
+    from sutler.integrations.accelerate import prepare
+
+    native = sutler.ImageFolder(photos, TRANSFORM)
+    early = make(native)
+    accelerator = accelerate.Accelerator(cpu=True)
+    model = accelerator.prepare(Classifier())
+    optimizer = accelerator.prepare(torch.optim.SGD(model.parameters(), 0.1))
+    unprepared = accelerator.prepare(early)
+    train = prepare(accelerator, make(native))
+    results: dict[str, Any] = {
+        "world_size": train.loader.world_size,
+        "rank": train.loader.rank,
+        "unprepared": ids_of(unprepared),
+        "prepared": [],
+    }
+    for images, labels, ids in train:
+        optimizer.zero_grad()
+        accelerator.backward(model(images, labels)["loss"])
+        optimizer.step()
+        results["prepared"].append(ids.tolist())
+        if len(results["prepared"]) == 2:
+            accelerator.save_state(str(folder / "state"))
+    results["weights"] = accelerator.unwrap_model(model).layer.weight.tolist()
+    accelerator.wait_for_everyone()
+    accelerator.load_state(str(folder / "state"))
+    results["rest"] = ids_of(train)
+    train.set_epoch(0)
+    results["skipped"] = ids_of(accelerate.skip_first_batches(train, 2))
+
+    results["gathered"] = {}
+    for samples in (39, 40, 41):  # none, two and one sample too few to divide among three ranks
+        part = torch.utils.data.Subset(Pairs(), range(samples))
+        evaluation = prepare(accelerator, make(part, shuffle=False), checkpoint=False)
+        gathered = [accelerator.gather_for_metrics(ids).tolist() for *_, ids in evaluation]
+        results["gathered"][samples] = sorted(index for step in gathered for index in step)
+    accelerator.end_training()
+    return results
+
+
+def lightning(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
+    """Lightning's DDP strategy, which makes the process group long after the loader."""
+    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    class Module(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.classifier = Classifier()
+            self.trained: list[list[int]] = []
+
+        def training_step(self, batch: Any, _: int) -> torch.Tensor:
+            self.trained.append(batch[2].tolist())
+            return self.classifier(batch[0], batch[1])["loss"]  # type: ignore[no-any-return]
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    def fit(*callbacks: Any, checkpoint: Path | None = None) -> Module:
+        model = Module()
+        loader = make(sutler.ImageFolder(photos, TRANSFORM))
+        trainer = Trainer(
+            accelerator="cpu",
+            strategy="ddp",
+            devices=2,
+            max_epochs=2,
+            callbacks=list(callbacks),
+            enable_checkpointing=bool(callbacks),
+            default_root_dir=folder,
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(model, loader, ckpt_path=checkpoint)
+        assert trainer.train_dataloader is loader
+        return model
+
+    whole = fit(ModelCheckpoint(folder, "{step}", every_n_train_steps=4, save_top_k=-1))
+    resumed = fit(checkpoint=folder / "step=4.ckpt")
+    return {
+        "world_size": torch.distributed.get_world_size(),
+        "rank": torch.distributed.get_rank(),
+        "trained": whole.trained,
+        "rest": resumed.trained,
+        "weights": [whole.classifier.layer.weight.tolist(), resumed.classifier.layer.weight.tolist()],
+    }
+
+
+def transformers(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
+    """Transformers' Trainer."""
+    import transformers
+    from sutler.integrations.transformers import TrainerMixin
+
+    class Trainer(TrainerMixin, transformers.Trainer):
+        trained: list[float]
+
+        def training_step(self, model: Any, inputs: Any, *more: Any) -> Any:
+            self.trained.append(float(inputs["pixel_values"].double().sum()))
+            return super().training_step(model, inputs, *more)
+
+    def make_trainer(**arguments: Any) -> Trainer:
+        settings = {
+            "save_strategy": "no",
+            "num_train_epochs": 2,
+            "per_device_train_batch_size": 4,
+            **arguments,
+        }
+        args = transformers.TrainingArguments(
+            str(folder), use_cpu=True, ddp_backend="gloo", report_to="none", disable_tqdm=True, **settings
+        )
+        dataset = sutler.ImageFolder(photos, TRANSFORM)
+        trainer = Trainer(model=Classifier(), args=args, train_dataset=dataset, eval_dataset=dataset)
+        trainer.trained = []
+        return trainer
+
+    whole = make_trainer(save_strategy="steps", save_steps=4)
+    whole.train()
+    resumed = make_trainer()
+    resumed.train(resume_from_checkpoint=str(folder / "checkpoint-4"))
+    return {
+        "world_size": torch.distributed.get_world_size(),
+        "rank": torch.distributed.get_rank(),
+        "trained": whole.trained,
+        "rest": resumed.trained,
+        "predictions": len(whole.predict(whole.eval_dataset).predictions),
+        "weights": [each.model.layer.weight.tolist() for each in (whole, resumed)],
+    }
+
+
+if __name__ == "__main__":
+    part, photos, spoiled, folder = sys.argv[1:]
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    parts = {
+        "plain": plain,
+        "accelerate": accelerated,
+        "lightning": lightning,
+        "transformers": transformers,
+    }
+    results = parts[part](photos, spoiled, Path(folder))
+    (Path(folder) / f"rank-{results['rank']}.json").write_text(json.dumps(results))

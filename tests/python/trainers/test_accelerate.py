@@ -1,0 +1,222 @@
+"""Accelerate: a prepared loader is counted, checkpointed and skipped in like a prepared DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sutler
+import torch
+from sutler import Loader
+
+accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+
+from sutler.integrations.accelerate import prepare  # noqa: E402 - only where there is Accelerate
+
+BATCHES = 6
+
+
+@pytest.fixture
+def accelerator() -> Iterator[Any]:
+    yield accelerate.Accelerator(cpu=True, gradient_accumulation_steps=4)
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    accelerate.state.GradientState._reset_state()
+
+
+def loader_of(dataset: Any, *, shuffle: bool = True, **arguments: Any) -> Loader:
+    return Loader(dataset, 8, shuffle, num_workers=1, return_ids=True, seed=3, **arguments)
+
+
+def ids_of(batches: Any) -> list[list[int]]:
+    return [ids.tolist() for *_, ids in batches]
+
+
+def test_accelerators_own_prepare_hands_a_loader_back_as_it_is(
+    accelerator: Any, augmented: sutler.ImageFolder
+) -> None:
+    loader = loader_of(augmented)
+    model, same = accelerator.prepare(torch.nn.Linear(1, 1), loader)
+    assert same is loader
+    assert ids_of(same) == ids_of(loader_of(augmented))
+    # What the guide warns of: skipping makes another loader of one that is not prepared.
+    assert type(accelerate.skip_first_batches(loader, 1)) is torch.utils.data.DataLoader
+    prepared = prepare(accelerator, loader)
+    assert accelerator.prepare(prepared) is prepared
+    assert accelerator.prepare(model, prepared)[1] is prepared
+
+
+def test_a_prepared_loader_delivers_the_loaders_batches(
+    accelerator: Any, augmented: sutler.ImageFolder
+) -> None:
+    plain = loader_of(augmented)
+    prepared = prepare(accelerator, loader_of(augmented))
+    assert len(prepared) == len(plain) == BATCHES
+    for epoch in (0, 1, 5, 6):
+        if epoch == 5:
+            plain.set_epoch(epoch)
+            prepared.set_epoch(epoch)
+        for (images, labels, ids), (a, b, c) in zip(plain, prepared, strict=True):
+            assert torch.equal(images, a)
+            assert torch.equal(labels, b)
+            assert torch.equal(ids, c)
+
+
+def test_gradients_are_synchronised_at_the_end_of_an_epoch(
+    accelerator: Any, augmented: sutler.ImageFolder
+) -> None:
+    model = accelerator.prepare(torch.nn.Linear(1, 1))
+
+    def syncs(loader: Any) -> list[bool]:
+        found = []
+        for _ in loader:
+            with accelerator.accumulate(model):
+                found.append(accelerator.sync_gradients)
+        return found
+
+    theirs = accelerator.prepare(torch.utils.data.DataLoader(range(41), 8))  # type: ignore[arg-type]
+    expected = syncs(theirs) + syncs(theirs)
+    assert expected == [False, False, False, True, False, True] * 2
+    loader = loader_of(augmented, progress=True)
+    assert syncs(prepare(accelerator, loader)) + syncs(prepare(accelerator, loader)) == expected
+    assert not accelerator.gradient_state.in_dataloader
+    # Without preparation the accelerator does not know that an epoch ends.
+    assert syncs(loader) == [False, False, False, True, False, False]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_last_batch_of_a_sampler_is_known_as_such(
+    accelerator: Any, workers: int, drop_last: bool
+) -> None:
+    def ends(prepared: Any) -> list[bool]:
+        return [accelerator.gradient_state.end_of_dataloader for _ in prepared]
+
+    def make(**order: Any) -> Any:
+        return prepare(accelerator, Loader(range(41), num_workers=workers, **order))
+
+    sampler = torch.utils.data.SequentialSampler(range(41))
+    batches = 5 if drop_last else 6
+    sampled = make(batch_size=8, sampler=sampler, drop_last=drop_last)
+    for prepared in (
+        sampled,
+        make(batch_sampler=torch.utils.data.BatchSampler(sampler, 8, drop_last)),
+        make(batch_size=8, sampler=iter(range(41)), drop_last=drop_last),  # without a length
+    )[: 3 if workers else 2]:
+        assert ends(prepared) == [False] * (batches - 1) + [True]
+    iterator = iter(sampled)
+    for _ in range(2):
+        next(iterator)
+    sampled.load_state_dict(sampled.state_dict())
+    assert ends(sampled) == [False] * (batches - 3) + [True]
+
+
+def test_an_epoch_that_is_left_early_is_not_counted_as_running(
+    accelerator: Any, augmented: sutler.ImageFolder
+) -> None:
+    prepared = prepare(accelerator, loader_of(augmented))
+    for _ in prepared:
+        assert accelerator.gradient_state.active_dataloader is prepared
+        break
+    assert not accelerator.gradient_state.in_dataloader
+
+
+@pytest.mark.parametrize("step", [1, 4, BATCHES, BATCHES + 2])
+def test_a_saved_state_goes_on_with_the_exact_rest(
+    accelerator: Any, augmented: sutler.ImageFolder, tmp_path: Path, step: int
+) -> None:
+    prepared = prepare(accelerator, loader_of(augmented))
+    trained = []
+    for _ in range(3):
+        for *_, ids in prepared:
+            trained.append(ids.tolist())
+            if len(trained) == step:
+                accelerator.save_state(str(tmp_path))
+    assert len(trained) == 3 * BATCHES
+
+    prepared.load_state_dict(loader_of(augmented).state_dict())
+    accelerator.load_state(str(tmp_path))
+    rest = [ids for _ in range(3) for ids in ids_of(prepared)]
+    assert rest[: len(trained) - step] == trained[step:]
+
+
+@pytest.mark.parametrize("skipped", [0, 1, 4, BATCHES])
+@pytest.mark.parametrize("order", ["own", "sampler", "batch_sampler"])
+def test_skipping_batches_keeps_the_engine_and_the_epoch(
+    accelerator: Any, augmented: sutler.ImageFolder, skipped: int, order: str
+) -> None:
+    def make() -> Loader:
+        sampler = torch.utils.data.DistributedSampler(augmented, num_replicas=2, rank=0)  # type: ignore[arg-type, var-annotated]
+        if order == "own":
+            return loader_of(augmented)
+        if order == "sampler":
+            return Loader(augmented, 4, sampler=sampler, num_workers=1, return_ids=True)
+        batches = torch.utils.data.BatchSampler(sampler, 4, False)
+        return Loader(augmented, batch_sampler=batches, num_workers=1, return_ids=True)
+
+    plain = make()
+    plain.set_epoch(2)
+    expected = list(plain)
+    prepared = prepare(accelerator, make())
+    rest = accelerate.skip_first_batches(prepared, skipped)
+    prepared.set_epoch(2)
+    ends = []
+    for (images, _, ids), (a, _, b) in zip(expected[skipped:], rest, strict=True):
+        assert torch.equal(images, a)
+        assert torch.equal(ids, b)
+        ends.append(accelerator.gradient_state.end_of_dataloader)
+    assert ends == [False] * (len(expected) - skipped - 1) + [True] * (skipped < len(expected))
+    assert not accelerator.gradient_state.in_dataloader
+    prepared_loader = prepared.loader
+    if order == "own" and 0 < skipped < BATCHES:
+        assert prepared_loader.stats()["samples"] == 41 - 8 * skipped, "what is skipped is not prepared"
+    plain.set_epoch(3)
+    prepared.set_epoch(3)
+    assert ids_of(prepared) == ids_of(plain)
+
+
+def test_batches_get_names_for_models_that_want_them(accelerator: Any, augmented: sutler.ImageFolder) -> None:
+    prepared = prepare(accelerator, loader_of(augmented), names=("pixel_values", "labels", "ids"))
+    batch = next(iter(prepared))
+    assert list(batch) == ["pixel_values", "labels", "ids"]
+    assert batch["pixel_values"].shape == (8, 3, 24, 24)
+    wrong = prepare(accelerator, loader_of(augmented), names=("pixel_values", "labels"))
+    with pytest.raises(ValueError, match="3 parts, and names has 2 names for them: pixel_values, labels"):
+        next(iter(wrong))
+
+
+def test_what_cannot_be_prepared_is_refused(accelerator: Any, augmented: sutler.ImageFolder) -> None:
+    with pytest.raises(TypeError, match="a DataLoader goes to accelerator"):
+        prepare(accelerator, torch.utils.data.DataLoader(range(3)))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="to 3 ranks, the accelerator has 1"):
+        prepare(accelerator, loader_of(augmented, rank=0, world_size=3))
+
+    unordered = prepare(accelerator, loader_of(augmented, order="ready"))
+    assert sorted(index for ids in ids_of(unordered) for index in ids) == list(range(41))
+    with pytest.raises(ValueError, match=r"order='ready' serves samples as they get ready"):
+        list(accelerate.skip_first_batches(unordered, 1))
+
+    class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(10))
+
+        def __len__(self) -> int:
+            return 10
+
+    stream = prepare(accelerator, Loader(Stream(), 4))
+    assert [batch.tolist() for batch in stream] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    with pytest.raises(TypeError, match=r"skip_first_batches cannot go on in the middle of an iterable"):
+        list(accelerate.skip_first_batches(stream, 1))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_batches_come_on_the_accelerators_device(augmented: sutler.ImageFolder) -> None:
+    accelerator = accelerate.Accelerator()
+    prepared = prepare(accelerator, loader_of(augmented))
+    assert prepared.loader.device == accelerator.device
+    for (images, _, ids), (expected, _, same) in zip(prepared, loader_of(augmented), strict=True):
+        assert images.device == ids.device == accelerator.device
+        assert torch.equal(images.cpu(), expected)
+        assert torch.equal(ids.cpu(), same)

@@ -1,0 +1,244 @@
+"""PyTorch Lightning's Trainer takes a Loader as it is: epochs, checkpoints in the middle of them, and its options."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sutler
+import torch
+from sutler import Loader
+
+lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
+
+from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402 - only where there is Lightning
+
+#: 41 photos in batches of 8.
+BATCHES = 6
+
+
+class Classifier(lightning.LightningModule):  # type: ignore[name-defined]
+    """Learns a little, and keeps what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 4)
+        self.trained: list[list[int]] = []
+        self.pixels: list[int] = []
+        self.validated: list[list[int]] = []
+
+    def training_step(self, batch: Any, _: int) -> torch.Tensor:
+        images, labels, ids = batch
+        self.trained.append(ids.tolist())
+        self.pixels.append(int(images.sum()))
+        return torch.nn.functional.cross_entropy(self.layer(images.float().mean((2, 3)) / 255), labels)
+
+    def validation_step(self, batch: Any, _: int) -> None:
+        self.validated.append(batch[2].tolist())
+
+    def predict_step(self, batch: Any, _: int) -> Any:
+        return batch[2].tolist()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def trainer_of(folder: Path, *callbacks: Any, **arguments: Any) -> Any:
+    return lightning.Trainer(
+        accelerator="cpu",
+        default_root_dir=folder,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=bool(callbacks),
+        callbacks=list(callbacks),
+        **{"max_epochs": 2, **arguments},
+    )
+
+
+def loader_of(dataset: Any, *, shuffle: bool = True, **arguments: Any) -> Loader:
+    return Loader(dataset, 8, shuffle, num_workers=1, return_ids=True, seed=3, **arguments)
+
+
+def epochs_of(dataset: Any, count: int, batches: int = BATCHES) -> list[list[int]]:
+    """What a loop without Lightning gets."""
+    loader = loader_of(dataset)
+    return [ids.tolist() for _ in range(count) for _, _, ids in list(loader)[:batches]]
+
+
+def test_each_epoch_is_the_one_a_plain_loop_gets(augmented: sutler.ImageFolder, tmp_path: Path) -> None:
+    model = Classifier()
+    trainer_of(tmp_path, max_epochs=3).fit(model, loader_of(augmented))
+    assert model.trained == epochs_of(augmented, 3)
+    assert model.trained[:BATCHES] != model.trained[BATCHES : 2 * BATCHES]
+
+
+def test_validation_and_its_sanity_check_see_the_validation_set(
+    augmented: sutler.ImageFolder, tmp_path: Path
+) -> None:
+    model = Classifier()
+    validation = loader_of(augmented, shuffle=False)
+    trainer = trainer_of(tmp_path, num_sanity_val_steps=2)
+    trainer.fit(model, loader_of(augmented), validation)
+    whole = [list(range(start, min(start + 8, 41))) for start in range(0, 41, 8)]
+    assert model.validated == whole[:2] + whole + whole
+    assert model.trained == epochs_of(augmented, 2)
+    model.validated.clear()
+    trainer.validate(model, validation, verbose=False)
+    assert model.validated == whole
+    assert trainer.predict(model, validation) == whole
+
+
+@pytest.mark.parametrize("given_sampler", [False, True])
+@pytest.mark.parametrize("at_step", [1, 4, BATCHES, BATCHES + 2, 2 * BATCHES])
+def test_a_checkpoint_in_an_epoch_goes_on_with_its_exact_rest(
+    augmented: sutler.ImageFolder, tmp_path: Path, at_step: int, given_sampler: bool
+) -> None:
+    def train(model: Classifier, *callbacks: Any, checkpoint: str | None = None) -> Loader:
+        loader = loader_of(augmented)
+        if given_sampler:
+            sampler = torch.utils.data.DistributedSampler(augmented, num_replicas=1, rank=0)  # type: ignore[arg-type, var-annotated]
+            loader = loader_of(augmented, shuffle=False, sampler=sampler)
+        trainer_of(tmp_path, *callbacks, max_epochs=3).fit(model, loader, ckpt_path=checkpoint)
+        return loader
+
+    saving = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=at_step, save_top_k=-1)
+    whole = Classifier()
+    train(whole, saving)
+    resumed = Classifier()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*not resumable.*")
+        train(resumed, checkpoint=str(tmp_path / f"step={at_step}.ckpt"))
+    assert resumed.trained == whole.trained[at_step:]
+    assert resumed.pixels == whole.pixels[at_step:]
+    torch.testing.assert_close(resumed.layer.weight, whole.layer.weight, rtol=0, atol=0)
+
+
+def test_a_checkpoint_at_the_end_of_a_shortened_epoch_goes_on_with_the_next(
+    augmented: sutler.ImageFolder, tmp_path: Path
+) -> None:
+    saving = ModelCheckpoint(tmp_path, "{epoch}", every_n_epochs=1, save_top_k=-1)
+    whole = Classifier()
+    trainer_of(tmp_path, saving, max_epochs=3, limit_train_batches=2).fit(whole, loader_of(augmented))
+    assert whole.trained == epochs_of(augmented, 3, batches=2)
+    resumed = Classifier()
+    trainer_of(tmp_path, max_epochs=3, limit_train_batches=2).fit(
+        resumed, loader_of(augmented), ckpt_path=str(tmp_path / "epoch=0.ckpt")
+    )
+    assert resumed.trained == whole.trained[2:]
+
+
+def test_a_loader_from_a_hook_that_is_made_anew_gets_its_epoch(
+    augmented: sutler.ImageFolder, tmp_path: Path
+) -> None:
+    made = []
+
+    class Hooked(Classifier):
+        def train_dataloader(self) -> Loader:
+            made.append(loader_of(augmented))
+            return made[-1]
+
+    model = Hooked()
+    trainer_of(tmp_path, max_epochs=3, reload_dataloaders_every_n_epochs=1).fit(model)
+    assert len(made) == 3
+    assert model.trained == epochs_of(augmented, 3)
+
+
+def test_overfitting_takes_the_same_batches_and_does_not_replace_the_loader(
+    augmented: sutler.ImageFolder, tmp_path: Path
+) -> None:
+    model = Classifier()
+    loader = loader_of(augmented, shuffle=False)
+    trainer = trainer_of(tmp_path, overfit_batches=2)
+    trainer.fit(model, loader)
+    assert trainer.train_dataloader is loader
+    assert model.trained == [list(range(8)), list(range(8, 16))] * 2
+    # Lightning would make a new DataLoader to turn the shuffling off, and says that it cannot.
+    with pytest.raises(ValueError, match="DataLoader"):
+        trainer_of(tmp_path, overfit_batches=2).fit(Classifier(), loader_of(augmented))
+
+
+def test_nothing_is_warned_of_but_a_validation_set_that_is_shuffled(
+    augmented: sutler.ImageFolder, tmp_path: Path
+) -> None:
+    def fit(validation: Loader) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            trainer_of(tmp_path, max_epochs=1).fit(Classifier(), loader_of(augmented), validation)
+        return [str(each.message) for each in caught if "loader" in str(each.message)]
+
+    assert fit(loader_of(augmented, shuffle=False)) == []
+    (warning,) = fit(loader_of(augmented))
+    assert "shuffling enabled" in warning
+
+
+def test_datasets_in_python_resume_too(tmp_path: Path) -> None:
+    class Points(torch.utils.data.Dataset):  # type: ignore[type-arg]
+        def __len__(self) -> int:
+            return 41
+
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+            return torch.rand(3, 4, 4), index % 4
+
+    def fit(*callbacks: Any, checkpoint: Path | None = None) -> Classifier:
+        model = Classifier()
+        trainer_of(tmp_path, *callbacks).fit(model, loader_of(Points()), ckpt_path=checkpoint)
+        return model
+
+    whole = fit(ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=4, save_top_k=-1))
+    resumed = fit(checkpoint=tmp_path / "step=4.ckpt")
+    assert resumed.trained == whole.trained[4:]
+    assert resumed.pixels == whole.pixels[4:]
+
+
+class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+    """Samples without an index; how many is known or not."""
+
+    def __iter__(self) -> Any:
+        return ((torch.ones(3, 4, 4), index % 4, index) for index in range(41))
+
+
+class SizedStream(Stream):
+    def __len__(self) -> int:
+        return 41
+
+
+@pytest.mark.parametrize(("stream", "lost"), [(SizedStream, 0), (Stream, 1)])
+def test_a_stream_is_a_batch_ahead_where_lightning_looks_ahead(
+    tmp_path: Path, stream: type[Stream], lost: int
+) -> None:
+    def fit(*callbacks: Any, checkpoint: Path | None = None) -> Classifier:
+        model = Classifier()
+        loader = Loader(stream(), 8)
+        trainer_of(tmp_path, *callbacks, max_epochs=1).fit(model, loader, ckpt_path=checkpoint)
+        return model
+
+    whole = fit(ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, save_top_k=-1))
+    assert len(whole.trained) == BATCHES
+    assert fit(checkpoint=tmp_path / "step=2.ckpt").trained == whole.trained[2 + lost :]
+
+
+def test_fabric_refuses_to_set_up_what_is_no_dataloader(augmented: sutler.ImageFolder) -> None:
+    from lightning.fabric import Fabric
+
+    with pytest.raises(TypeError, match="Only PyTorch DataLoader"):
+        Fabric(accelerator="cpu").setup_dataloaders(loader_of(augmented))
+
+
+def test_several_loaders_are_checkpointed_each(augmented: sutler.ImageFolder, tmp_path: Path) -> None:
+    class Both(Classifier):
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            self.trained.append(batch["other"][2].tolist())
+            return super().training_step(batch["one"], index)
+
+    def loaders() -> dict[str, Loader]:
+        other = Loader(augmented, 8, True, num_workers=1, return_ids=True, seed=9)
+        return {"one": loader_of(augmented), "other": other}
+
+    whole, resumed = Both(), Both()
+    saving = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=4, save_top_k=-1)
+    trainer_of(tmp_path, saving).fit(whole, loaders())
+    trainer_of(tmp_path).fit(resumed, loaders(), ckpt_path=str(tmp_path / "step=4.ckpt"))
+    assert resumed.trained == whole.trained[8:]

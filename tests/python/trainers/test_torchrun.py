@@ -1,0 +1,157 @@
+"""Several processes under `torchrun`: every sample once, ranks in step, and a checkpoint that all go on from."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sutler
+import sutler.testing
+from sutler import Loader
+
+data = pytest.importorskip("torch.utils.data")
+
+JOB = Path(__file__).parent / "job.py"
+
+#: The photos that are spoiled in one test: unequally many on each rank, and never all of a batch.
+SPOILED = (2, 4, 6, 12, 13, 37)
+
+Results = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def run_job(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Results]:
+    """Runs a part of the job on so many ranks, and returns what each of them wrote."""
+    spoiled = tmp_path_factory.mktemp("spoiled") / "photos"
+    shutil.copytree(photos, spoiled)
+    dataset = sutler.ImageFolder(spoiled)
+    for index in SPOILED:
+        Path(dataset.path(index)).write_bytes(b"not a photo")
+
+    @functools.cache  # a launch takes seconds, and several tests look at what came of it
+    def launch(part: str, world_size: int) -> tuple[subprocess.CompletedProcess[str], Path]:
+        folder = tmp_path_factory.mktemp(part)
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world_size)]
+        command = [sys.executable, *torchrun, str(JOB), part, str(photos), str(spoiled), str(folder)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=240, check=False, env=environment
+        )
+        return ended, folder
+
+    def run(part: str, world_size: int) -> Results:
+        ended, folder = launch(part, world_size)
+        assert ended.returncode == 0, f"{ended.stdout[-4000:]}\n{ended.stderr[-8000:]}"
+        results = [json.loads(file.read_text()) for file in sorted(folder.glob("rank-*.json"))]
+        assert [(each["rank"], each["world_size"]) for each in results] == [
+            (rank, world_size) for rank in range(world_size)
+        ]
+        return results
+
+    return run
+
+
+def check_each_sample_once(ranks: list[list[list[int]]], samples: int = 41) -> None:
+    """As DistributedSampler would: all samples, and the first few again to fill the ranks up."""
+    assert len({tuple(len(batch) for batch in rank) for rank in ranks}) == 1, "ranks are not in step"
+    counts = Counter(index for rank in ranks for batch in rank for index in batch)
+    assert sorted(counts) == list(range(samples))
+    assert sum(counts.values()) == -(-samples // len(ranks)) * len(ranks)
+    assert max(counts.values()) <= 2
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("kind", ["native", "python", "sampler"])
+def test_ranks_share_every_epoch(run_job: Any, world_size: int, kind: str) -> None:
+    results = run_job("plain", world_size)
+    epochs = list(zip(*(rank[kind]["epochs"] for rank in results), strict=True))
+    for ranks in epochs:
+        check_each_sample_once(list(ranks))
+    assert len({json.dumps(ranks) for ranks in epochs}) == 3, "each epoch has an order of its own"
+    assert {rank[kind]["length"] for rank in results} == {len(epochs[0][0])}
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_a_distributed_sampler_decides_each_rank(run_job: Any, world_size: int) -> None:
+    for rank, result in enumerate(run_job("plain", world_size)):
+        sampler = data.DistributedSampler(range(41), world_size, rank, shuffle=True, seed=2)
+        for epoch, batches in enumerate(result["sampler"]["epochs"]):
+            sampler.set_epoch(epoch)
+            assert [index for batch in batches for index in batch] == list(sampler)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("kind", ["native", "python", "sampler"])
+def test_each_rank_goes_on_in_the_middle_of_an_epoch(run_job: Any, world_size: int, kind: str) -> None:
+    for result in run_job("plain", world_size):
+        assert result[kind]["rest"] == result[kind]["epochs"][1][2:]
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_with_unequally_many_bad_samples_stay_in_step(run_job: Any, world_size: int) -> None:
+    results = run_job("plain", world_size)
+    assert len({len(rank["skipping"]["steps"]) for rank in results}) == 1
+    assert len({rank["skipping"]["failed"] for rank in results}) > 1, "the test spoils them unequally"
+    served = {index for rank in results for step in rank["skipping"]["steps"] for index in step}
+    assert served == set(range(41)) - set(SPOILED)
+    assert all(rank["weights"] == results[0]["weights"] for rank in results)
+
+
+def test_accelerate_shares_and_resumes_over_ranks(run_job: Any) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    results = run_job("accelerate", 3)
+    for rank in results:
+        assert rank["unprepared"] == rank["prepared"]
+        assert rank["rest"] == rank["skipped"] == rank["prepared"][2:]
+        assert rank["weights"] == results[0]["weights"]
+    check_each_sample_once([rank["prepared"] for rank in results])
+
+
+def test_accelerate_gathers_each_sample_once_where_it_can(run_job: Any) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    for rank in run_job("accelerate", 3):
+        assert rank["gathered"]["39"] == list(range(39))
+        assert rank["gathered"]["41"] == list(range(41))
+        # Two repeats are in different ranks, and Accelerate cuts from the end of the last: nothing is cut at all.
+        assert rank["gathered"]["40"] == sorted([*range(40), 0, 1])
+
+
+def test_lightning_shares_and_resumes_over_ranks(run_job: Any, photos: Path) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    results = run_job("lightning", 2)
+    batches = len(results[0]["trained"]) // 2
+    check_each_sample_once([rank["trained"][:batches] for rank in results])
+    check_each_sample_once([rank["trained"][batches:] for rank in results])
+    for number, rank in enumerate(results):
+        loader = Loader(
+            sutler.ImageFolder(photos), 4, True, seed=1, rank=number, world_size=2, return_ids=True
+        )
+        assert rank["trained"] == [batch for _ in range(2) for batch in loader_ids(loader)]
+        assert rank["rest"] == rank["trained"][4:]
+        assert rank["weights"][0] == rank["weights"][1] == results[0]["weights"][0]
+
+
+def loader_ids(loader: Loader) -> list[list[int]]:
+    rows = list(loader.batch_sampler)
+    loader.set_epoch(loader.sampler.epoch + 1)
+    return rows
+
+
+def test_transformers_share_and_resume_over_ranks(run_job: Any) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    results = run_job("transformers", 2)
+    assert results[0]["trained"] != results[1]["trained"]
+    for rank in results:
+        assert len(rank["trained"]) == 12
+        assert rank["rest"] == rank["trained"][4:]
+        assert rank["weights"][0] == rank["weights"][1] == results[0]["weights"][0]
+        assert rank["predictions"] == 41

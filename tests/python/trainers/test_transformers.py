@@ -1,0 +1,165 @@
+"""Transformers' Trainer: its own arguments decide the loader, and a checkpoint goes on exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sutler
+import torch
+from sutler import Loader
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("accelerate", reason="accelerate is not installed")
+
+from sutler.integrations.transformers import TrainerMixin  # noqa: E402 - only where there are Transformers
+
+#: 41 photos in batches of 8.
+BATCHES = 6
+
+
+class Classifier(torch.nn.Module):
+    """Learns a little from the colours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 4)
+
+    def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = self.layer(pixel_values.float().mean((2, 3)) / 255)
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+class Trainer(TrainerMixin, transformers.Trainer):  # type: ignore[name-defined]
+    """Keeps a sum of each batch that it trains with."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.trained: list[tuple[int, int]] = []
+
+    def training_step(self, model: Any, inputs: dict[str, Any], *more: Any) -> torch.Tensor:
+        self.trained.append((len(inputs["labels"]), int(inputs["pixel_values"].double().sum() * 4096)))
+        return super().training_step(model, inputs, *more)  # type: ignore[no-any-return]
+
+
+def trainer_of(folder: Path, train: Any, evaluation: Any = None, **arguments: Any) -> Trainer:
+    torch.manual_seed(0)
+    settings = {
+        "per_device_train_batch_size": 8,
+        "per_device_eval_batch_size": 8,
+        "num_train_epochs": 3,
+        "use_cpu": True,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "seed": 5,
+        **arguments,
+    }
+    return Trainer(
+        model=Classifier(),
+        args=transformers.TrainingArguments(str(folder), **settings),
+        train_dataset=train,
+        eval_dataset=evaluation,
+    )
+
+
+def test_each_epoch_is_the_one_a_plain_loop_gets(augmented: sutler.ImageFolder, tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, augmented)
+    trainer.train()
+    plain = Loader(augmented, 8, True, seed=5)
+    assert trainer.trained == [
+        (len(labels), int(images.double().sum() * 4096)) for _ in range(3) for images, labels in plain
+    ]
+
+
+@pytest.mark.parametrize("accumulated", [1, 4])
+@pytest.mark.parametrize("at_step", [1, 2, 4])
+def test_a_checkpoint_goes_on_with_the_exact_rest(
+    augmented: sutler.ImageFolder, tmp_path: Path, at_step: int, accumulated: int
+) -> None:
+    arguments = {"gradient_accumulation_steps": accumulated}
+    whole = trainer_of(tmp_path, augmented, save_strategy="steps", save_steps=at_step, **arguments)
+    whole.train()
+    resumed = trainer_of(tmp_path, augmented, **arguments)
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{at_step}"))
+    steps_per_epoch = -(-BATCHES // accumulated)
+    epochs, steps = divmod(at_step, steps_per_epoch)
+    assert resumed.trained == whole.trained[epochs * BATCHES + steps * accumulated :]
+    torch.testing.assert_close(resumed.model.layer.weight, whole.model.layer.weight, rtol=0, atol=0)
+    assert resumed.state.epoch == whole.state.epoch == 3
+
+
+def test_what_is_skipped_on_resume_is_not_prepared(augmented: sutler.ImageFolder, tmp_path: Path) -> None:
+    trainer_of(tmp_path, augmented, save_strategy="steps", save_steps=4, num_train_epochs=1).train()
+    resumed = trainer_of(tmp_path, augmented, num_train_epochs=1)
+    prepared = resumed.get_train_dataloader()
+    resumed.get_train_dataloader = lambda: prepared  # type: ignore[method-assign]
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert prepared.loader.stats()["samples"] == 41 - 4 * 8
+
+
+def test_evaluation_and_prediction_see_each_sample_once(
+    augmented: sutler.ImageFolder, tmp_path: Path
+) -> None:
+    labels = np.array([augmented[index][1] for index in range(41)])
+    trainer = trainer_of(tmp_path, augmented, augmented)
+    trainer.compute_metrics = lambda answer: {"same": bool((answer.label_ids == labels).all())}
+    assert trainer.evaluate()["eval_same"] is True
+    assert trainer.predict(augmented).predictions.shape == (41, 4)
+
+
+def test_the_training_arguments_decide_the_loader(augmented: sutler.ImageFolder, tmp_path: Path) -> None:
+    trainer = trainer_of(
+        tmp_path,
+        augmented,
+        data_seed=7,
+        dataloader_drop_last=True,
+        dataloader_num_workers=2,
+        dataloader_prefetch_factor=3,
+    )
+    loader = trainer.get_train_dataloader().loader
+    assert (loader.batch_size, loader.shuffle, loader.seed, loader.drop_last) == (8, True, 7, True)
+    assert (loader.num_workers, loader.prefetch_factor) == (2, 3)
+    assert loader.collate_fn is None, "native batches need no copy"
+    assert not trainer.get_eval_dataloader(augmented).loader.shuffle
+    ordered = trainer_of(tmp_path, augmented, train_sampling_strategy="sequential").get_train_dataloader()
+    assert not ordered.loader.shuffle
+    grouped = trainer_of(tmp_path, augmented, train_sampling_strategy="group_by_length")
+    with pytest.raises(ValueError, match="group_by_length"):
+        grouped.get_train_dataloader()
+    for get in ("get_train_dataloader", "get_eval_dataloader"):
+        with pytest.raises(ValueError, match="dataset"):
+            getattr(trainer_of(tmp_path, None), get)()
+
+
+class Points(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """A dataset in Python, with random numbers and a column that the model does not take."""
+
+    def __len__(self) -> int:
+        return 41
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"pixel_values": torch.rand(3, 4, 4), "label": index % 4, "name": f"point {index}"}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_datasets_in_python_keep_their_collator_and_resume_too(tmp_path: Path, workers: int) -> None:
+    arguments = {"dataloader_num_workers": workers, "num_train_epochs": 2}
+    whole = trainer_of(tmp_path, Points(), save_strategy="steps", save_steps=4, **arguments)
+    whole.train()
+    resumed = trainer_of(tmp_path, Points(), **arguments)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert len(whole.trained) == 2 * BATCHES
+    assert resumed.trained == whole.trained[4:]
+
+
+def test_an_iterable_dataset_is_refused_with_the_reason(tmp_path: Path) -> None:
+    class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+        def __iter__(self) -> Any:
+            return iter([{"pixel_values": torch.rand(3, 4, 4), "label": 1}])
+
+    trainer = trainer_of(tmp_path, Stream(), max_steps=1)
+    with pytest.raises(TypeError, match="Stream has no __getitem__"):
+        trainer.train()
