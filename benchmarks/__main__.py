@@ -8,7 +8,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import h200, images, machine, memory, quality, slow_items, startup, streams
+from benchmarks import (
+    h200,
+    images,
+    machine,
+    memory,
+    python_dataset,
+    quality,
+    slow_items,
+    startup,
+    streams,
+    worker_memory,
+)
 from benchmarks.outcome import NameTakenError, document, folder_for, save
 from benchmarks.worker import ContenderError
 
@@ -19,10 +30,12 @@ BENCHMARKS = {
     "quality": quality,
     "h200": h200,
     "slow-items": slow_items,
+    "python-dataset": python_dataset,
+    "worker-memory": worker_memory,
     "streams": streams,
 }
 #: Benchmarks whose samples are no photos.
-WITHOUT_PHOTOS = {"slow-items", "streams"}
+WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

@@ -229,6 +229,7 @@ class ProcessBackend:
             batches_held=batches_held,
             in_step=in_step,
             revive=self._revive,
+            is_alive=self._is_alive,
             post_mortem=self._post_mortem,
             errors=self._policy.name,
             errors_max=self._policy.max,
@@ -284,6 +285,9 @@ class ProcessBackend:
         if self._pool is None:
             raise RuntimeError("the workers have ended")
         return self._pool.start(worker)
+
+    def _is_alive(self, worker: int) -> bool:
+        return self._pool is not None and self._pool.is_alive(worker)
 
     def _post_mortem(self, worker: int) -> str:
         return "is gone" if self._pool is None else self._pool.post_mortem(worker)

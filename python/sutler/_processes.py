@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import multiprocessing
 import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
 from sutler._worker import WorkerOptions, run_worker
 
-#: How long a worker may take to end by itself before it is killed.
+#: How long workers may take to end by themselves before they are killed.
 END_SECONDS = 5.0
 
 
@@ -40,14 +43,17 @@ class WorkerPool:
         with self._lock:
             if self._refusing:
                 raise RuntimeError("the workers are being ended")
+            traces = _traces(self._context)
+            options = dataclasses.replace(self._options, worker=worker, traces=traces)
             ours, theirs = multiprocessing.Pipe(duplex=True)
             process = self._context.Process(
                 target=self._run,
-                args=(self._dataset, theirs, dataclasses.replace(self._options, worker=worker)),
+                args=(self._dataset, theirs, options),
                 name=f"sutler-worker-{worker}",
                 daemon=True,
             )
-            process.start()
+            with _interrupts_put_off(self._context):
+                process.start()
             theirs.close()
             self._processes[worker] = process
             descriptor = os.dup(ours.fileno())
@@ -87,8 +93,38 @@ class WorkerPool:
     def end(self) -> None:
         """Waits for workers that were hung up on, and kills those that do not end."""
         self.refuse()
-        for process in filter(None, self._processes):
-            process.join(timeout=END_SECONDS)
-            if process.is_alive():
-                process.kill()
+        processes = [process for process in self._processes if process is not None]
+        deadline = time.monotonic() + END_SECONDS
+        try:
+            for process in processes:
+                process.join(timeout=max(0.0, deadline - time.monotonic()))
+        finally:  # also when whoever waits is interrupted
+            for process in processes:
+                if process.is_alive():
+                    process.kill()
+            for process in processes:
                 process.join()
+
+
+@contextlib.contextmanager
+def _interrupts_put_off(context: Any) -> Iterator[None]:
+    """What is started meanwhile begins with Ctrl-C blocked: it could not yet ignore it, and would print a traceback."""
+    if context.get_start_method() == "forkserver":
+        yield  # its processes are no children of ours, and it must not pass this on to those of others
+        return
+    if context.get_start_method() == "spawn":
+        resource_tracker.ensure_running()  # started here for the first time, it would lift the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _traces(context: Any) -> tuple[str, ...]:
+    """The files that Python keeps for starting processes, and deletes unless it is killed."""
+    if context.get_start_method() != "forkserver":
+        return ()
+    forkserver.ensure_running()
+    address = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_address", None)
+    return (address,) if isinstance(address, str) and os.path.isabs(address) else ()

@@ -130,8 +130,7 @@ def _append_ids(collated: Any, keys: list[Any], single: bool, convert: Callable[
 
 
 def _load(payload: Any) -> Any:
-    array = np.asarray(payload)
-    return _payload.load(array.data) if array.nbytes else None
+    return None if payload is None else _payload.load(np.asarray(payload).data)
 
 
 def drawn_batches(

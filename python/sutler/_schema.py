@@ -60,7 +60,7 @@ class Mismatch(Exception):  # noqa: N818 - control flow, never seen by users
     """A sample does not look like the first one."""
 
 
-def _dense_type(value: Any) -> tuple[str, str, tuple[int, ...]] | None:
+def dense_type(value: Any) -> tuple[str, str, tuple[int, ...]] | None:
     """Kind, type name and shape of a value that can go into a block; `None` for any other."""
     cls = type(value)
     if cls is bool:
@@ -102,7 +102,7 @@ def propose(sample: Any, rows: int) -> Schema | None:
             return Sequence(named, cls, [visit(item) for item in value])
         if cls is dict:
             return Mapping(list(value), [visit(item) for item in value.values()])
-        found = _dense_type(value)
+        found = dense_type(value)
         if found is None or 0 in found[2]:
             state["others"] += 1
             return Other(state["others"] - 1)
@@ -118,40 +118,8 @@ def propose(sample: Any, rows: int) -> Schema | None:
     return Schema(root, rows, state["bytes"], state["others"]) if state["dense"] else None
 
 
-def store(schema: Schema, sample: Any, memory: np.ndarray[Any, Any], row: int) -> list[Any]:
-    """Writes a sample's arrays to its row of a batch's memory and returns what did not go there.
-
-    Raises `Mismatch`, having written nothing that matters, when the sample does not fit the schema.
-    """
-    if row >= schema.rows:
-        raise Mismatch  # a batch sampler has drawn a larger batch than the block was made for
-    others: list[Any] = [None] * schema.others
-
-    def visit(node: Any, value: Any) -> None:
-        kind = type(node)
-        if kind is Dense:
-            _store_array(node, value, memory, row)
-        elif kind is Sequence:
-            if type(value) is not node.source or len(value) != len(node.items):
-                raise Mismatch
-            for child, item in zip(node.items, value, strict=True):
-                visit(child, item)
-        elif kind is Mapping:
-            if type(value) is not dict or list(value) != node.keys:
-                raise Mismatch
-            for child, item in zip(node.items, value.values(), strict=True):
-                visit(child, item)
-        else:
-            if _dense_type(value) is not None:
-                raise Mismatch
-            others[node.place] = value
-
-    visit(schema.root, sample)
-    return others
-
-
 def _value_of(leaf: Dense, batch: Any, row: int) -> Any:
-    block = batch.block(leaf.offset + row * leaf.bytes, list(leaf.shape), _stored_type(leaf))
+    block = batch.block(leaf.offset + row * leaf.bytes, list(leaf.shape), stored_type(leaf))
     array = np.array(block)
     if leaf.kind == "number":
         return array.item()
@@ -165,54 +133,46 @@ def _value_of(leaf: Dense, batch: Any, row: int) -> Any:
     return tensor.view(torch.bfloat16) if leaf.dtype == "bfloat16" else tensor
 
 
-def _stored_type(leaf: Dense) -> str:
+def stored_type(leaf: Dense) -> str:
     """The name by which NumPy knows an array's type, or for lack of one another of its size."""
     return "int16" if leaf.dtype == "bfloat16" else leaf.dtype
 
 
-def _store_array(leaf: Dense, value: Any, memory: np.ndarray[Any, Any], row: int) -> None:
-    if _dense_type(value) != (leaf.kind, leaf.dtype, leaf.shape):
-        raise Mismatch
-    start = leaf.offset + row * leaf.bytes
-    if leaf.kind == "tensor":
-        torch = sys.modules["torch"]
-        if leaf.dtype == "bfloat16":
-            value = value.view(torch.int16)
-        value = value.numpy()
-    target = memory[start : start + leaf.bytes].view(_stored_type(leaf)).reshape(leaf.shape)
-    target[...] = value
-
-
 def view(schema: Schema, batch: Any, count: int, convert: Any, collate: Any, others: list[list[Any]]) -> Any:
     """The collated batch: its arrays over the block's first `count` rows, the rest through `collate`."""
-
-    def visit(node: Any, column: type) -> Any:
-        if type(node) is Dense:
-            return convert(batch.block(node.offset, [count, *node.shape], node.dtype))
-        if type(node) is Sequence:
-            items = [visit(child, tuple) for child in node.items]
-            return items if node.cls is None else node.cls(*items)
-        if type(node) is Mapping:
-            return dict(zip(node.keys, (visit(child, list) for child in node.items), strict=True))
-        return collate(column(row[node.place] for row in others))
-
     # PyTorch's collation hands texts on as it finds them: in a tuple where it took sequences apart, else in a list.
-    return visit(schema.root, list)
+    return _view(schema.root, list, (batch, count, convert, collate, others))
+
+
+# Not a function inside the one above that knows its arguments: one that calls itself is part of a cycle, and would keep
+# the batch, whose memory others wait for, until the collector comes.
+def _view(node: Any, column: type, given: tuple[Any, int, Any, Any, list[list[Any]]]) -> Any:
+    batch, count, convert, collate, others = given
+    if type(node) is Dense:
+        return convert(batch.block(node.offset, [count, *node.shape], node.dtype))
+    if type(node) is Sequence:
+        items = [_view(child, tuple, given) for child in node.items]
+        return items if node.cls is None else node.cls(*items)
+    if type(node) is Mapping:
+        return dict(zip(node.keys, (_view(child, list, given) for child in node.items), strict=True))
+    return collate(column(row[node.place] for row in others))
 
 
 def sample_of(schema: Schema, batch: Any, row: int, others: list[Any]) -> Any:
     """One sample taken back out of the block, as it was, in memory of its own."""
+    return _sample_of(schema.root, batch, row, others)
 
-    def visit(node: Any) -> Any:
-        if type(node) is Dense:
-            return _value_of(node, batch, row)
-        if type(node) is Sequence:
-            items = [visit(child) for child in node.items]
-            if node.cls is not None:
-                return node.cls(*items)
-            return tuple(items) if node.source is tuple else items
-        if type(node) is Mapping:
-            return dict(zip(node.keys, (visit(child) for child in node.items), strict=True))
-        return others[node.place]
 
-    return visit(schema.root)
+def _sample_of(node: Any, batch: Any, row: int, others: list[Any]) -> Any:
+    if type(node) is Dense:
+        return _value_of(node, batch, row)
+    if type(node) is Sequence:
+        items = [_sample_of(child, batch, row, others) for child in node.items]
+        if node.cls is not None:
+            return node.cls(*items)
+        return tuple(items) if node.source is tuple else items
+    if type(node) is Mapping:
+        return dict(
+            zip(node.keys, (_sample_of(child, batch, row, others) for child in node.items), strict=True)
+        )
+    return others[node.place]

@@ -6,7 +6,6 @@ used for the first time. It has no name, so nothing is left anywhere once worker
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import socket
 import struct
@@ -20,7 +19,7 @@ from sutler._stream_collate import PlacedCollate
 from sutler._stream_memory import NO_SLOT, BatchMemory, Segment
 from sutler._stream_random import RandomStates, WorkerRandom
 from sutler._stream_reader import EndOfStream, ReaderProgress, StreamReader, tell_epoch
-from sutler._worker import Hangup, WorkerOptions, receive, set_up
+from sutler._worker import WorkerOptions, receive, set_up, until_hangup
 
 #: What the trainer says: which kind of order, the epoch's number, and how long the rest is.
 ORDER = struct.Struct("<cQQ")
@@ -68,9 +67,9 @@ class StreamWorker:
     def serve(self) -> None:
         """Answers orders until the trainer hangs up."""
         while True:
-            head, _ = receive(self._channel, ORDER.size, self._options.trainer)
+            head, _ = receive(self._channel, ORDER.size)
             kind, epoch, length = ORDER.unpack(head)
-            body, _ = receive(self._channel, length, self._options.trainer)
+            body, _ = receive(self._channel, length)
             if kind == BEGIN:
                 self._begin(epoch, *pickle.loads(body))
             else:
@@ -137,5 +136,5 @@ class StreamWorker:
 def run_stream_worker(dataset: Any, connection: Connection, options: StreamOptions) -> None:
     """The life of a worker process."""
     channel, init_error = set_up(dataset, connection, options)
-    with channel, contextlib.suppress(Hangup, BrokenPipeError, ConnectionResetError):
+    with channel, until_hangup(options):
         StreamWorker(dataset, channel, options, init_error).serve()

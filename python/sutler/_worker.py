@@ -6,17 +6,18 @@ The conversation is described where its other side is, in the engine's `process/
 from __future__ import annotations
 
 import contextlib
+import gc
 import mmap
 import os
 import pickle
 import random
-import select
 import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -24,15 +25,18 @@ import numpy as np
 
 from sutler import _payload, _schema, _sutler, _worker_errors
 from sutler._keys import seed_number
+from sutler._schema_writer import SchemaWriter
 from sutler._worker_info import WorkerInfo, enter_worker
 
-#: How often an idle worker looks whether its trainer is still there.
-PARENT_CHECK_SECONDS = 2.0
 #: A mailbox begins with this many bytes; its first number is the worker's progress.
 MAILBOX_BYTES = 1 << 20
 MAILBOX_START = 64
 #: A row in a message: where its batch begins in the shared memory, and its number in the batch.
 ROW_BYTES = 16
+#: How long a worker whose trainer is ending waits to be ended, too.
+WATCH_SECONDS = 5.0
+#: The kernel's flag of a process that is ending.
+PF_EXITING = 0x4
 
 
 @dataclass
@@ -49,22 +53,19 @@ class WorkerOptions:
     dense: bool
     init_fn: Any
     trainer: int
+    #: Files that the trainer deletes at its end, and that a worker deletes where the trainer was killed.
+    traces: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 class Hangup(Exception):  # noqa: N818 - not an error: the trainer is done with us
-    """The trainer has hung up or is gone."""
+    """The trainer has hung up."""
 
 
-def receive(connection: socket.socket, count: int, trainer: int) -> tuple[bytes, list[int]]:
-    """So many bytes from the trainer and the descriptors that came with them; watches whether it still lives."""
+def receive(connection: socket.socket, count: int) -> tuple[bytes, list[int]]:
+    """So many bytes from the trainer and the descriptors that came with them."""
     received = bytearray()
     descriptors: list[int] = []
     while len(received) < count:
-        ready, _, _ = select.select([connection], [], [], PARENT_CHECK_SECONDS)
-        if not ready:
-            if os.getppid() != trainer:
-                raise Hangup
-            continue
         data, found, _, _ = socket.recv_fds(connection, count - len(received), 1)
         if not data:
             raise Hangup
@@ -91,8 +92,7 @@ class Worker:
         self._mailbox_size = 0
         self._position = MAILBOX_START
         self._replies = bytearray()
-        self._schema: _schema.Schema | None = None
-        self._block: np.ndarray[Any, Any] | None = None
+        self._writer: SchemaWriter | None = None
         self._proposed = False
         self._keys: dict[int, Any] = {}
         self._many = getattr(dataset, "__getitems__", None) if options.batched else None
@@ -101,7 +101,7 @@ class Worker:
     # --- the socket ---
 
     def _receive(self, count: int) -> tuple[bytes, list[int]]:
-        return receive(self._socket, count, self._options.trainer)
+        return receive(self._socket, count)
 
     def _say(self, kind: bytes, body: bytes) -> None:
         self._replies += kind + struct.pack("<Q", len(body)) + body
@@ -157,8 +157,7 @@ class Worker:
         (size,) = struct.unpack_from("<Q", body)
         shared = mmap.mmap(descriptor, size)
         os.close(descriptor)
-        self._block = np.frombuffer(shared, dtype=np.uint8)
-        self._schema = pickle.loads(body[8:])
+        self._writer = SchemaWriter(pickle.loads(body[8:]), np.frombuffer(shared, dtype=np.uint8))
         self._proposed = True
 
     def _take_keys(self, body: bytes) -> None:
@@ -252,10 +251,9 @@ class Worker:
         self._say(b"E", struct.pack("<QQ", *where) + text.encode(errors="replace"))
 
     def _store(self, sample: Any, offset: int, row: int) -> None:
-        if offset >= 0 and self._schema is not None and self._block is not None:
+        if offset >= 0 and self._writer is not None:
             try:
-                end = offset + self._schema.bytes
-                others = _schema.store(self._schema, sample, self._block[offset:end], row)
+                others = self._writer.store(sample, offset, row)
             except _schema.Mismatch:
                 pass
             else:
@@ -283,6 +281,11 @@ def set_up(
     """Makes this process a worker: the socket to the trainer, and what `worker_init_fn` raised."""
     # Ctrl-C reaches the whole process group; it is for the trainer to say what happens next.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    _sutler.end_with(options.trainer, list(options.traces))
+    # What is here now stays: to search it for garbage would only write to every object, and so copy each page that a
+    # forked worker still shares with its trainer.
+    gc.freeze()
     seed = options.base_seed + options.worker
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -303,10 +306,33 @@ def set_up(
     return channel, init_error
 
 
+@contextlib.contextmanager
+def until_hangup(options: WorkerOptions) -> Iterator[None]:
+    """Goes on behind this when the trainer hangs up; not at all if it does so because it was killed."""
+    try:
+        yield
+    except (Hangup, BrokenPipeError, ConnectionResetError):
+        if options.traces and _is_exiting(options.trainer):
+            # The watch that `set_up` began is about to end this process, and deletes the traces first.
+            time.sleep(WATCH_SECONDS)
+
+
+def _is_exiting(pid: int) -> bool:
+    """Whether a process has begun to end: it closes its files before it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as status:
+            flags = int(status.read().rpartition(")")[2].split()[6])
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, IndexError):  # a system that does not tell
+        return False
+    return bool(flags & PF_EXITING)
+
+
 def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> None:
     """The life of a worker process."""
     channel, init_error = set_up(dataset, connection, options)
-    with contextlib.suppress(Hangup, BrokenPipeError, ConnectionResetError):
+    with until_hangup(options):
         Worker(dataset if init_error is None else _Broken(init_error), channel, options).serve()
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from sutler import _schema
+from sutler._schema_writer import SchemaWriter
 
 
 class Point(NamedTuple):
@@ -32,7 +35,8 @@ def lay_out(samples: list[Any], rows: int | None = None) -> tuple[_schema.Schema
     schema = _schema.propose(samples[0], rows or len(samples))
     assert schema is not None
     memory = Memory(schema)
-    others = [_schema.store(schema, sample, memory.bytes, row) for row, sample in enumerate(samples)]
+    writer = SchemaWriter(schema, memory.bytes)
+    others = [writer.store(sample, 0, row) for row, sample in enumerate(samples)]
     return schema, memory, others
 
 
@@ -107,7 +111,7 @@ def test_tensors_come_back_as_tensors() -> None:
 def test_samples_that_look_otherwise_do_not_fit(other: Any) -> None:
     schema, memory, _ = lay_out([(np.zeros(2, np.float32), 1)])
     with pytest.raises(_schema.Mismatch):
-        _schema.store(schema, other, memory.bytes, 0)
+        SchemaWriter(schema, memory.bytes).store(other, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -123,3 +127,28 @@ def test_arrays_begin_where_vector_instructions_like_them() -> None:
     assert [leaf.offset % _schema.ALIGNMENT for leaf in schema.root.items] == [0, 0, 0]
     ends = [leaf.offset + 7 * leaf.bytes for leaf in schema.root.items]
     assert all(end <= leaf.offset for end, leaf in zip(ends, schema.root.items[1:], strict=False))
+
+
+def test_batches_lie_at_their_offsets_and_too_large_ones_nowhere() -> None:
+    schema = _schema.propose(np.zeros(3), 2)
+    assert schema is not None
+    memory = np.zeros(2 * schema.bytes, np.uint8)
+    writer = SchemaWriter(schema, memory)
+    writer.store(np.ones(3), schema.bytes, 1)
+    assert memory.view(np.float64).nonzero()[0].tolist() == [at + schema.bytes // 8 for at in (3, 4, 5)]
+    with pytest.raises(_schema.Mismatch):
+        writer.store(np.ones(3), 0, 2)
+
+
+def test_a_batch_is_let_go_without_the_collector() -> None:
+    samples = [{"x": np.full(2, at), "pair": (at, "text")} for at in range(2)]
+    schema, memory, others = lay_out(samples)
+    watch = weakref.ref(memory)
+    gc.disable()
+    try:
+        _schema.view(schema, memory, 2, np.array, list, others)
+        _schema.sample_of(schema, memory, 1, others[1])
+        del memory
+        assert watch() is None
+    finally:
+        gc.enable()

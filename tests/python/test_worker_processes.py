@@ -76,6 +76,66 @@ def test_a_killed_trainer_takes_its_workers_along(tmp_path: Path, seconds: float
     assert set(os.listdir("/dev/shm")) <= shared_before
 
 
+def test_a_killed_trainer_does_not_wait_for_samples_under_way(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(
+        PRELUDE
+        + "iterator = iter(make(Squares(1000, 600.0)))\nprint(*workers(), flush=True)\nnext(iterator)\n"
+    )
+    trainer = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert trainer.stdout is not None
+    pids = [int(pid) for pid in trainer.stdout.readline().split()]
+    time.sleep(0.2)  # for them to begin with a sample
+    trainer.kill()
+    trainer.wait(10)
+    trainer.stdout.close()
+    assert len(pids) == 2
+    assert wait_until_gone(pids, 2.0) == []
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_workers_that_stay_outlast_a_long_pause(run_script: Run, context: str) -> None:
+    run_script(
+        PRELUDE
+        + f"""
+if __name__ == "__main__":
+    loader = make(Squares(8), persistent_workers=True, multiprocessing_context={context!r})
+    assert len(list(loader)) == 2
+    time.sleep(2.5)
+    assert len(list(loader)) == 2
+"""
+    )
+
+
+@pytest.mark.parametrize("errors", ["raise", "skip"])
+def test_a_dead_worker_is_noticed_though_a_process_of_its_own_lives_on(run_script: Run, errors: str) -> None:
+    run_script(
+        PRELUDE
+        + f"""
+trainer = os.getpid()
+
+class Deadly(Squares):
+    def __getitem__(self, index):
+        if index == 7:
+            if os.fork() == 0:
+                os.close(1), os.close(2)  # whoever runs this waits until nobody can write any more
+                while os.path.exists(f"/proc/{{trainer}}/exe"):
+                    time.sleep(0.05)
+                os._exit(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+started = time.monotonic()
+try:
+    ids = [int(each) for *_, batch in make(Deadly(20), errors={errors!r}, return_ids=True) for each in batch]
+    assert sorted(ids) == [each for each in range(20) if each != 7], ids
+except sutler.WorkerError as error:
+    assert {errors!r} == "raise" and error.sample == 7, error
+assert time.monotonic() - started < 10
+"""
+    )
+
+
 @pytest.mark.parametrize("ending", ["pass", "sys.exit(0)", "del loader, iterator", "loader.close()"])
 def test_a_trainer_that_ends_in_the_middle_leaves_no_worker(run_script: Run, ending: str) -> None:
     done = run_script(
@@ -189,5 +249,28 @@ for budget in (sutler.Errors(max=4), sutler.Errors(rate=0.24), sutler.Errors(max
         assert error.failed > error.allowed
     else:
         raise AssertionError(budget)
+"""
+    )
+
+
+def test_searching_for_garbage_copies_nothing_that_a_worker_shares_with_its_trainer(run_script: Run) -> None:
+    run_script(
+        PRELUDE
+        + """
+import gc
+
+def private_bytes():
+    lines = open("/proc/self/smaps_rollup").read().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_Dirty"))
+
+class Large(Squares):
+    entries = [[number] for number in range(400_000)]
+    def __getitem__(self, index):
+        before = private_bytes()
+        gc.collect()
+        return private_bytes() - before
+
+grown = max(int(batch.max()) for batch in make(Large(4)))
+assert grown < 4 << 20, f"{grown:,} bytes were copied"  # all the lists have 32 MB
 """
     )

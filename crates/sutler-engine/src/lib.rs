@@ -31,6 +31,6 @@ pub use preparation::{
     Elsewhere, ForeignRow, Order, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord, SharedRow,
     Target,
 };
-pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive};
+pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive, end_with};
 pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use run::{Canceller, Job, JobOptions, Next, Run, ServingOrder};

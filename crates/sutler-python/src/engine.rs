@@ -179,10 +179,18 @@ fn take_socket(descriptor: i32) -> UnixStream {
 /// Starts worker processes by calling back into Python.
 struct PythonRevive {
     revive: Py<PyAny>,
+    is_alive: Py<PyAny>,
     post_mortem: Py<PyAny>,
 }
 
 impl Revive for PythonRevive {
+    fn is_alive(&self, worker: usize) -> bool {
+        // Whoever cannot tell leaves us waiting, as for a worker that is slow.
+        Python::attach(|py| {
+            self.is_alive.call1(py, (worker,)).and_then(|alive| alive.extract(py)).unwrap_or(true)
+        })
+    }
+
     fn post_mortem(&self, worker: usize) -> String {
         Python::attach(|py| {
             let told = self.post_mortem.call1(py, (worker,)).and_then(|text| text.extract::<String>(py));
@@ -211,9 +219,9 @@ pub struct Job {
 #[pymethods]
 impl Job {
     /// A job whose samples are prepared by worker processes. `revive` is called with a worker's number to start it anew and
-    /// returns its socket, `post_mortem` to tell how it ended.
+    /// returns its socket, `is_alive` to tell whether it runs, `post_mortem` how it ended.
     #[staticmethod]
-    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, revive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None))]
+    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
         batch_size: usize,
@@ -221,6 +229,7 @@ impl Job {
         batches_held: usize,
         in_step: bool,
         revive: Py<PyAny>,
+        is_alive: Py<PyAny>,
         post_mortem: Py<PyAny>,
         errors: &str,
         errors_max: Option<u64>,
@@ -229,7 +238,7 @@ impl Job {
     ) -> PyResult<Self> {
         let policy = parse_policy(errors, errors_max, errors_rate)?;
         let processes = ProcessPreparation::new(ProcessOptions {
-            revive: Arc::new(PythonRevive { revive, post_mortem }),
+            revive: Arc::new(PythonRevive { revive, is_alive, post_mortem }),
             retry: policy != ErrorPolicy::Raise,
             slots: batches_ahead + batches_held,
         });
@@ -488,9 +497,10 @@ impl Batch {
     }
 
     /// The samples that worker processes prepared: row in the block, whether it is there, and what is not.
-    fn take_rows(&self) -> Vec<(usize, bool, Array)> {
+    fn take_rows(&self) -> Vec<(usize, bool, Option<Array>)> {
+        let beside = |payload: Vec<u8>| (!payload.is_empty()).then(|| Array::bytes(payload));
         let rows = self.inner.take_foreign();
-        rows.into_iter().map(|(row, sample)| (row, sample.in_block, Array::bytes(sample.payload))).collect()
+        rows.into_iter().map(|(row, sample)| (row, sample.in_block, beside(sample.payload))).collect()
     }
 
     /// An array in the batch's shared memory.

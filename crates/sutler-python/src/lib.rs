@@ -56,6 +56,16 @@ mod _sutler {
         sutler_engine::usable_cores()
     }
 
+    /// Ends this process, which is a worker, when its trainer ends; then also deletes what that leaves behind.
+    #[pyfunction]
+    fn end_with(trainer: i32, traces: Vec<PathBuf>) -> PyResult<()> {
+        sutler_engine::end_with(trainer, traces).map_err(|error| {
+            PyOSError::new_err(format!(
+                "this worker cannot watch its trainer (process {trainer}): {error}; lower num_workers, or raise the limit on threads"
+            ))
+        })
+    }
+
     /// The seed for user code that prepares this sample with generators of its own.
     #[pyfunction]
     fn user_seed(seed: u64, epoch: u32, sample: u32) -> u64 {

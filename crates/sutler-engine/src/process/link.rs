@@ -6,10 +6,11 @@
 //! back come `W` (where do the finished samples go? sent where the order did not say), `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order. A
 //! worker answers an order as a whole; while it works, the first number in its mailbox tells how far it is.
 
-use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -25,6 +26,9 @@ const HEADER: usize = 9;
 
 /// The largest message body: only descriptions and numbers travel here, so anything near this is damage.
 const BODY_MAX: u64 = 64 << 20;
+
+/// How often a silent worker is looked for: a process that it forked may hold the socket, which then outlives it.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Why a worker cannot be talked to.
 pub enum LinkError {
@@ -81,6 +85,8 @@ pub struct Link {
 
 impl Link {
     pub fn new(worker: usize, generation: u64, socket: UnixStream) -> Self {
+        // Only a duration of zero is refused.
+        let _ = socket.set_read_timeout(Some(LOOK_EVERY));
         Self { worker, generation, socket, schema_sent: false, mailbox: None, scratch: Vec::new() }
     }
 
@@ -167,10 +173,10 @@ impl Link {
         }
     }
 
-    /// The worker's next word on the current order.
-    pub fn receive(&mut self) -> Result<Answer, LinkError> {
+    /// The worker's next word on the current order. `is_alive` is asked now and then while there is none.
+    pub fn receive(&mut self, is_alive: &dyn Fn() -> bool) -> Result<Answer, LinkError> {
         loop {
-            let (kind, descriptor) = self.receive_message()?;
+            let (kind, descriptor) = self.receive_message(is_alive)?;
             let body = Body(&self.scratch);
             match kind {
                 b'W' => return Ok(Answer::Where),
@@ -213,7 +219,7 @@ impl Link {
     }
 
     /// Reads a message's body into the scratch buffer; returns its kind and the descriptor that came with it.
-    fn receive_message(&mut self) -> Result<(u8, Option<OwnedFd>), LinkError> {
+    fn receive_message(&mut self, is_alive: &dyn Fn() -> bool) -> Result<(u8, Option<OwnedFd>), LinkError> {
         let mut header = [0u8; HEADER];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -222,6 +228,8 @@ impl Link {
             match rustix::net::recvmsg(&self.socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
                 Ok(message) => break message.bytes,
                 Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) if is_alive() => {}
+                Err(rustix::io::Errno::AGAIN) => return Err(LinkError::Closed),
                 Err(errno) => return Err(failed(&errno.into())),
             }
         };
@@ -232,14 +240,30 @@ impl Link {
             RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
             _ => None,
         });
-        (&self.socket).read_exact(&mut header[received..]).map_err(|error| failed(&error))?;
+        self.fill(&mut header[received..], is_alive)?;
         let length = Body(&header[1..]).number(0)?;
         if length > BODY_MAX {
             return Err(LinkError::Broken(format!("it announced a message of {length} bytes")));
         }
-        self.scratch.resize(length as usize, 0);
-        (&self.socket).read_exact(&mut self.scratch).map_err(|error| failed(&error))?;
-        Ok((header[0], descriptor))
+        let mut body = std::mem::take(&mut self.scratch);
+        body.resize(length as usize, 0);
+        let filled = self.fill(&mut body, is_alive);
+        self.scratch = body;
+        filled.map(|()| (header[0], descriptor))
+    }
+
+    /// Reads exactly this much.
+    fn fill(&self, mut rest: &mut [u8], is_alive: &dyn Fn() -> bool) -> Result<(), LinkError> {
+        while !rest.is_empty() {
+            match (&self.socket).read(rest) {
+                Ok(0) => return Err(LinkError::Closed),
+                Ok(read) => rest = &mut rest[read..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock && is_alive() => {}
+                Err(error) => return Err(failed(&error)),
+            }
+        }
+        Ok(())
     }
 
     fn open_mailbox(&mut self, bytes: usize, descriptor: Option<OwnedFd>) -> Result<(), LinkError> {
@@ -282,9 +306,7 @@ impl Body<'_> {
 
 fn failed(error: &std::io::Error) -> LinkError {
     match error.kind() {
-        std::io::ErrorKind::BrokenPipe
-        | std::io::ErrorKind::ConnectionReset
-        | std::io::ErrorKind::UnexpectedEof => LinkError::Closed,
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::WouldBlock => LinkError::Closed,
         _ => LinkError::Broken(error.to_string()),
     }
 }

@@ -9,6 +9,7 @@
 //! proposes a *schema*, and batches opened from then on have shared memory laid out by it.
 
 mod keys;
+mod lifeline;
 mod link;
 
 use std::os::unix::net::UnixStream;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use keys::Keys;
 pub use keys::{FIRST_KEYED, Key};
+pub use lifeline::end_with;
 use link::{Answer, Link, LinkError, RowAnswer};
 use sutler_core::SampleId;
 
@@ -34,6 +36,9 @@ const SAMPLES_AT_A_TIME: usize = 64;
 
 /// Whoever starts worker processes.
 pub trait Revive: Send + Sync {
+    /// Whether a worker runs.
+    fn is_alive(&self, worker: usize) -> bool;
+
     /// What became of a worker that no longer answers, as the end of a sentence: "was killed by signal 9 (SIGKILL)".
     fn post_mortem(&self, worker: usize) -> String;
 
@@ -321,8 +326,10 @@ impl ProcessPreparer {
         link.send_keys(keys.iter().map(|(sample, key)| (*sample, key.bytes.as_slice()))).map_err(lost)?;
         link.send_order(order, places).map_err(lost)?;
         let mut rows: Vec<RowAnswer> = Vec::with_capacity(order.samples.len());
+        let worker = link.worker();
+        let is_alive = || shared.workers().ended || shared.revive.is_alive(worker);
         loop {
-            match link.receive() {
+            match link.receive(&is_alive) {
                 Ok(Answer::Row(row)) => {
                     rows.push(row);
                     if rows.len() == order.samples.len() {
