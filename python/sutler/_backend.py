@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sutler import _sutler
 from sutler._assembly import HostBatches
+from sutler._fetch import bulk_getter
 from sutler._keys import KeyTable
 from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
@@ -142,6 +143,12 @@ class ProcessBackend:
             dense=loader._collates_plainly(),
             init_fn=loader.worker_init_fn,
             trainer=os.getpid(),
+            collate_batches=loader._collation() if loader._collates_in_workers() else None,
+            leaves_out=loader._policy.name != "raise",
+        )
+        #: Where a batch is made in one piece, one worker prepares all of it.
+        self._whole_batches = loader._collates_in_workers() or (
+            loader._batched() and bulk_getter(dataset) is not None
         )
         self._generator = loader.generator
         self._pool: WorkerPool | None = None
@@ -167,6 +174,7 @@ class ProcessBackend:
             batch_size=batch_size,
             batches_ahead=batches_ahead,
             batches_held=batches_held,
+            whole_batches=self._whole_batches,
             revive=self._revive,
             post_mortem=self._post_mortem,
             errors=self._policy.name,
@@ -187,7 +195,7 @@ class ProcessBackend:
 
     def source(self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int) -> BatchSource:
         """Batches of samples that the processes left in shared memory."""
-        return ProcessBatches(loader, run, job, self._table)
+        return ProcessBatches(loader, run, job, epoch, self._table)
 
     def leave_epoch(self, job: _sutler.Job) -> None:
         """Workers that are not to stay end with the last running epoch."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sutler._cuda import DevicePrefetcher
 from sutler._device_ops import device_finisher
@@ -39,6 +39,15 @@ class Position:
         self.consumed = consumed
 
 
+class Extent(NamedTuple):
+    """How far an iterator goes."""
+
+    #: How many batches it delivers, those that raise included.
+    batches: int
+    #: How much of the epoch's sequence all ranks have consumed after the last.
+    end: int
+
+
 class EpochIterator(Iterator[Any]):
     """Yields the batches of one epoch; made by ``iter(loader)``.
 
@@ -58,7 +67,7 @@ class EpochIterator(Iterator[Any]):
         """Begins the native side at the current position: at first, and again in a forked child."""
         loader = self._loader
         self._owner = os.getpid()
-        self._source, self._left, call_off = loader._source(self._position, self._drawn)
+        self._source, self._extent, call_off = loader._source(self._position, self._drawn)
         self._prefetcher: DevicePrefetcher | None = None
         if loader.device is not None:
             finish = device_finisher(loader._backend.device_operations, loader.device)
@@ -71,7 +80,7 @@ class EpochIterator(Iterator[Any]):
         return self
 
     def __len__(self) -> int:
-        return len(self._loader) if self._left is None else self._left
+        return len(self._loader) if self._extent is None else self._extent.batches
 
     def __next__(self) -> Any:
         if self._ended:
@@ -88,11 +97,10 @@ class EpochIterator(Iterator[Any]):
             raise StopIteration
         batch, consumed = answer
         self._position.go_on_to(consumed)
-        if self._left is None:
+        if self._extent is None:
             self._loader._compare_with_length(self._position.consumed)
         else:
-            self._left -= 1
-            self._position.complete = self._left == 0
+            self._position.complete = self._position.consumed == self._extent.end
         return batch
 
     def close(self) -> None:

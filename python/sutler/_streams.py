@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from sutler._backend import draw_seed
 from sutler._cuda import make_pinner
-from sutler._stream_figures import MeasuredStream, StreamFigures
+from sutler._figures import TrainerFigures
+from sutler._stream_figures import MeasuredStream
 from sutler._stream_processes import StreamWorkers
 from sutler._stream_progress import StreamProgress
 from sutler._stream_reader import EndOfStream, PrivateCollate, StreamReader
@@ -146,7 +147,7 @@ class StreamBackend:
         self._kept: StreamWorkers | None = None
         self._owner = os.getpid()
         self.num_workers = loader.num_workers
-        self.figures = StreamFigures()
+        self.figures = TrainerFigures()
         collate = loader._collation()
         self._options = StreamOptions(
             worker=0,

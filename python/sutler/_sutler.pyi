@@ -152,6 +152,7 @@ class Job:
         batch_size: int,
         batches_ahead: int,
         batches_held: int,
+        whole_batches: bool,
         revive: Callable[[int], int],
         post_mortem: Callable[[int], str],
         errors: str,
@@ -174,6 +175,8 @@ class Run:
 
     @property
     def batches(self) -> int: ...
+    @property
+    def end(self) -> int: ...
     @property
     def consumed(self) -> int: ...
     def next(self, timeout: float | None = None) -> Batch | None: ...

@@ -15,14 +15,16 @@ import signal
 import socket
 import struct
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
-from sutler import _payload, _schema, _sutler, _worker_errors
-from sutler._keys import seed_number
+from sutler import _payload, _schema, _worker_errors
+from sutler._collated import Collated, NotCollated
+from sutler._fetch import bulk_getter, collate_seed, fetch_many, sample_seed, samples_seed
 from sutler._worker_info import WorkerInfo, enter_worker
 
 #: How often an idle worker looks whether its trainer is still there.
@@ -46,6 +48,10 @@ class WorkerOptions:
     dense: bool
     init_fn: Any
     trainer: int
+    #: What makes a batch of samples, where workers are to do that.
+    collate_batches: Any = field(default=None, kw_only=True)
+    #: Whether a batch is made without the samples that raised.
+    leaves_out: bool = field(default=False, kw_only=True)
 
 
 class Hangup(Exception):  # noqa: N818 - not an error: the trainer is done with us
@@ -85,7 +91,7 @@ class Worker:
         self._block: np.ndarray[Any, Any] | None = None
         self._proposed = False
         self._keys: dict[int, Any] = {}
-        self._many = getattr(dataset, "__getitems__", None) if options.batched else None
+        self._many = bulk_getter(dataset) if options.batched else None
         self._grow(MAILBOX_BYTES)
 
     # --- the socket ---
@@ -161,52 +167,90 @@ class Worker:
             position += length
 
     def _take_order(self, body: bytes) -> None:
-        epoch, offset, row = struct.unpack_from("<IqI", body)
-        numbers = struct.unpack_from(f"<{(len(body) - 16) // 4}I", body, 16)
+        epoch, offset, row, batch_rows = struct.unpack_from("<IqII", body)
+        numbers = struct.unpack_from(f"<{(len(body) - 20) // 4}I", body, 20)
         keys = [self._keys.get(number, number) for number in numbers]
         self._position = MAILBOX_START
         self._mark(0)
-        samples: list[Any] | None = None
-        if self._many is not None and len(keys) > 1:
-            try:
-                samples = self._get_many(epoch, keys)
-            except Exception:
-                samples = None  # one by one, so that the error names its sample
-        for step, key in enumerate(keys):
-            try:
-                sample = self._get(epoch, key) if samples is None else samples[step]
-                self._answer(sample, offset, row + step)
-            except Exception as error:
-                text, exception = _worker_errors.describe(error, self._options.worker)
-                where = self._leave_parts(len(exception), lambda target, data=exception: _copy(target, data))
-                self._say(b"E", struct.pack("<QQ", *where) + text.encode(errors="replace"))
+        # Where a worker died over a sample, what is left of its batch comes in parts, and the trainer collates.
+        if self._options.collate_batches is not None and len(keys) == batch_rows:
+            self._answer_batch(epoch, keys)
+            return
+        for step, (sample, error) in enumerate(self._samples(epoch, keys)):
+            if error is None:
+                try:
+                    self._answer(sample, offset, row + step)
+                except Exception as unsendable:
+                    error = unsendable
+            if error is not None:
+                self._answer_error(error)
             self._mark(step + 1)
 
-    def _get(self, epoch: int, key: Any) -> Any:
-        if self._many is not None:
-            return self._get_many(epoch, [key])[0]
-        self._seed(epoch, key)
-        return self._dataset[key]
+    def _samples(self, epoch: int, keys: list[Any]) -> Iterator[tuple[Any, Exception | None]]:
+        """The samples of some keys, each made when it is asked for, or the exception in place of one."""
+        together: list[Any] | None = None
+        if self._many is not None and len(keys) > 1:
+            self._seed(samples_seed(self._options.sample_seed, epoch, keys))
+            try:
+                together = fetch_many(self._many, keys)
+            except Exception:
+                together = None  # one by one, so that the error names its sample
+        for step, key in enumerate(keys):
+            sample, raised = None, None
+            try:
+                sample = self._sample(epoch, key) if together is None else together[step]
+            except Exception as error:
+                raised = error
+            yield sample, raised
 
-    def _get_many(self, epoch: int, keys: list[Any]) -> list[Any]:
-        assert self._many is not None
-        self._seed(epoch, keys[0])
-        samples: list[Any] = self._many(keys)
-        if len(samples) != len(keys):
-            raise RuntimeError(f"__getitems__ returned {len(samples)} samples for {len(keys)} indices")
-        return samples
+    def _sample(self, epoch: int, key: Any) -> Any:
+        if self._many is not None:
+            self._seed(samples_seed(self._options.sample_seed, epoch, [key]))
+            return fetch_many(self._many, [key])[0]
+        self._seed(sample_seed(self._options.sample_seed, epoch, key))
+        return self._dataset[key]
 
     def _mark(self, finished: int) -> None:
         struct.pack_into("<Q", self._mailbox, 0, finished)
 
-    def _seed(self, epoch: int, key: Any) -> None:
-        """Gives the sample its own random numbers, the same on whichever worker."""
-        seed = _sutler.user_seed(self._options.sample_seed, epoch, seed_number(key))
+    def _seed(self, seed: int) -> None:
+        """Lets all generators start from a seed that does not depend on which worker this is."""
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch = sys.modules.get("torch")
         if torch is not None:
             torch.default_generator.manual_seed(seed)
+
+    def _answer_batch(self, epoch: int, keys: list[Any]) -> None:
+        """Answers for all samples of a batch: the first good one brings the whole batch, collated."""
+        outcomes = []
+        for step, outcome in enumerate(self._samples(epoch, keys)):
+            outcomes.append(outcome)
+            self._mark(step + 1)
+        good = [(key, sample) for key, (sample, error) in zip(keys, outcomes, strict=True) if error is None]
+        where = (0, 0)
+        if good and (self._options.leaves_out or len(good) == len(keys)):
+            where = self._leave_batch(epoch, *zip(*good, strict=True))
+        for _, error in outcomes:
+            if error is not None:
+                self._answer_error(error)
+            else:
+                self._say(b"R", struct.pack("<QQQ", 0, *where))
+                where = (0, 0)
+
+    def _leave_batch(self, epoch: int, keys: tuple[Any, ...], samples: tuple[Any, ...]) -> tuple[int, int]:
+        self._seed(collate_seed(self._options.sample_seed, epoch, keys))
+        collate = self._options.collate_batches
+        try:
+            return self._leave(Collated(collate(list(samples) if self._options.batched else samples[0])))
+        except Exception as error:
+            _, exception = _worker_errors.describe(error, self._options.worker)
+            return self._leave(NotCollated(exception))
+
+    def _answer_error(self, error: Exception) -> None:
+        text, exception = _worker_errors.describe(error, self._options.worker)
+        where = self._leave_parts(len(exception), lambda target: _copy(target, exception))
+        self._say(b"E", struct.pack("<QQ", *where) + text.encode(errors="replace"))
 
     def _answer(self, sample: Any, offset: int, row: int) -> None:
         if offset >= 0 and self._schema is not None and self._block is not None:

@@ -14,7 +14,8 @@ from sutler import _sutler
 from sutler._arguments import ErrorPolicy, check_arguments, error_policy, is_cuda, place_in_job
 from sutler._backend import Backend, BatchSource, default_workers, end_all, length_of, make_backend
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
-from sutler._epoch import EpochIterator, Position
+from sutler._epoch import EpochIterator, Extent, Position
+from sutler._figures import TrainerFigures
 from sutler._keys import KeyTable
 from sutler._output import Output, resolve_output
 from sutler._python_batches import InlineBatches, default_collate
@@ -208,6 +209,9 @@ class Loader:
         self._owner = os.getpid()
         self._closed = False
         self._last_figures: tuple[dict[str, Any], list[Failure]] = ({}, [])
+        #: What happened without workers, and the samples that the latest epoch left out.
+        self._inline = TrainerFigures()
+        self._inline_failures: list[Failure] = []
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
         self._abandoned: weakref.finalize[..., Loader] | None = None
         self._initialised = True
@@ -232,6 +236,14 @@ class Loader:
     def _collates_plainly(self) -> bool:
         """Whether batches are collated by default, so that workers may write into them."""
         return self._batched() and self._collation() is default_collate(self.output, batched=True)
+
+    def _collates_in_workers(self) -> bool:
+        """Whether a function of the user's makes the batches, which may take long: then worker processes run it.
+
+        Only where batches are known beforehand, so that one worker can prepare all of a batch.
+        """
+        own = self._collation() is not default_collate(self.output, batched=self._batched())
+        return own and self.order == "strict"
 
     def _batches_ahead(self, batch_size: int) -> int:
         """How many batches to prepare ahead.
@@ -331,8 +343,8 @@ class Loader:
 
     def _source(
         self, position: Position, drawn: Drawn | None
-    ) -> tuple[BatchSource, int | None, Callable[[], None]]:
-        """Begins an epoch at a position: its batches, how many there are if known, and how to call the rest off."""
+    ) -> tuple[BatchSource, Extent | None, Callable[[], None]]:
+        """Begins an epoch at a position: its batches, how far they go if known, and how to call the rest off."""
         if self._streams is not None:
             self._check_open()
             stream = self._streams.begin(position.streams)
@@ -346,11 +358,11 @@ class Loader:
             run.close()
             backend.leave_epoch(job)
 
-        return backend.source(self, run, job, position.epoch), run.batches, call_off
+        return backend.source(self, run, job, position.epoch), Extent(run.batches, run.end), call_off
 
     def _plan_in_process(
         self, position: Position, drawn: Drawn | None
-    ) -> tuple[BatchSource, int, Callable[[], None]]:
+    ) -> tuple[BatchSource, Extent, Callable[[], None]]:
         # What was drawn is bounded by a sample's number alone: it is for the dataset to say which it does not have.
         batches, consumed = _sutler.plan_batches(
             len(self.dataset) if drawn is None else 2**32 - 1,
@@ -365,9 +377,10 @@ class Loader:
             rank=self.rank,
             world_size=self.world_size,
         )
-        source = InlineBatches(self, batches, consumed, position.epoch, self._backend.keys or KeyTable())
-        self._last_figures = ({}, source.failures)
-        return source, len(batches), source.close
+        keys = self._backend.keys or KeyTable()
+        source = InlineBatches(self, batches, consumed, position.epoch, keys, self._inline)
+        self._inline_failures = source.failures
+        return source, Extent(len(batches), consumed[-1] if consumed else position.consumed), source.close
 
     def _begin(self, position: Position, drawn: Drawn | None) -> tuple[_sutler.Run, _sutler.Job]:
         """Starts the native side of an epoch at a position."""
@@ -452,6 +465,8 @@ class Loader:
         """The job's own figures and failures: its last ones once the loader is closed, none yet in a forked child."""
         if self._streams is not None:
             return self._streams.figures.metrics(), []
+        if self._in_process():
+            return self._inline.metrics(), self._inline_failures
         if self._job is None or self._owner != os.getpid():
             return self._last_figures
         return json.loads(self._job.metrics()), [Failure(*fields) for fields in self._job.failures()]

@@ -238,7 +238,13 @@ impl Toolbox {
             return None;
         }
         let samples = &batch.samples[rows.clone()];
-        let order = Order { epoch, samples, first_row: rows.start, offset: batch.shared_offset() };
+        let order = Order {
+            epoch,
+            samples,
+            first_row: rows.start,
+            batch_rows: batch.samples.len(),
+            offset: batch.shared_offset(),
+        };
         let answers = self.of(job).prepare_elsewhere(&order);
         let mut fatal = None;
         for (row, Elsewhere { record, result }) in rows.zip(answers) {

@@ -75,6 +75,11 @@ pub trait Preparation: Send + Sync {
         false
     }
 
+    /// Whether one worker prepares all samples of a batch, because it does something with them as a whole.
+    fn takes_whole_batches(&self) -> bool {
+        false
+    }
+
     /// Memory that worker processes write finished rows to by themselves, where there is such.
     fn shared_memory(&self) -> Option<Arc<Arena>> {
         None
@@ -125,6 +130,8 @@ pub struct Order<'a> {
     pub samples: &'a [SampleId],
     /// The row of the first in its batch; the others follow.
     pub first_row: usize,
+    /// How many rows the batch has, so that a worker knows whether it is given all of them.
+    pub batch_rows: usize,
     /// Where the batch's memory begins in the shared memory, if it has any.
     pub offset: Option<usize>,
 }

@@ -160,9 +160,14 @@ impl RunState {
         }
         let last = self.in_flight.back_mut()?;
         let first = last.next_row;
-        // However hungry one worker is, what is left of the batch is to be shared by all of them.
-        let fair = (last.batch.samples.len() - first).div_ceil(threads.max(1));
-        let rows = first..first + appetite.clamp(1, fair);
+        let left = last.batch.samples.len() - first;
+        let count = if self.job.preparation.takes_whole_batches() {
+            left
+        } else {
+            // However hungry one worker is, what is left of the batch is to be shared by all of them.
+            appetite.clamp(1, left.div_ceil(threads.max(1)))
+        };
+        let rows = first..first + count;
         for row in rows.clone() {
             if let Err(error) = self.ledger.lease(last.first_position + row as u32) {
                 unreachable!("the plan gives every position out once: {error}");
@@ -293,6 +298,12 @@ impl Run {
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.plan.batches()
+    }
+
+    /// Where a checkpoint taken after the last batch would go on.
+    #[must_use]
+    pub fn end(&self) -> JobCursor {
+        self.plan.cursor_after(self.plan.batches())
     }
 
     /// The way to call this run off from another thread.

@@ -149,6 +149,7 @@ impl Engine {
         let run = engine.start(&job.inner, plan, epoch);
         Ok(Run {
             batches: run.batches(),
+            end: run.end().consumed,
             canceller: run.canceller(),
             inner: Mutex::new(Some(run)),
             output: job.output,
@@ -208,12 +209,13 @@ impl Job {
     /// A job whose samples are prepared by worker processes. `revive` is called with a worker's number to start it anew and
     /// returns its socket, `post_mortem` to tell how it ended.
     #[staticmethod]
-    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, revive, post_mortem, errors, errors_max=None, errors_rate=None))]
+    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, whole_batches, revive, post_mortem, errors, errors_max=None, errors_rate=None))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
         batch_size: usize,
         batches_ahead: usize,
         batches_held: usize,
+        whole_batches: bool,
         revive: Py<PyAny>,
         post_mortem: Py<PyAny>,
         errors: &str,
@@ -225,6 +227,7 @@ impl Job {
             revive: Arc::new(PythonRevive { revive, post_mortem }),
             retry: policy != ErrorPolicy::Raise,
             slots: batches_ahead + batches_held,
+            whole_batches,
         });
         let options = JobOptions {
             batch_size,
@@ -333,6 +336,9 @@ pub struct Run {
     /// How many batches the run delivers in all.
     #[pyo3(get)]
     batches: u64,
+    /// How much of the epoch's sequence all ranks have consumed after the last batch.
+    #[pyo3(get)]
+    end: u64,
     output: OutputSpec,
     layout: Layout,
 }

@@ -138,6 +138,7 @@ impl Link {
         let offset = order.offset.filter(|_| self.schema_sent).map_or(-1, |offset| offset as i64);
         self.scratch.extend(offset.to_le_bytes());
         self.scratch.extend((order.first_row as u32).to_le_bytes());
+        self.scratch.extend((order.batch_rows as u32).to_le_bytes());
         for sample in order.samples {
             self.scratch.extend(sample.0.to_le_bytes());
         }

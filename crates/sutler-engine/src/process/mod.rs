@@ -51,6 +51,8 @@ pub struct ProcessOptions {
     pub retry: bool,
     /// How many batches the shared memory is to hold.
     pub slots: usize,
+    /// Whether a batch is one worker's: where the workers collate, or the dataset is asked for many samples at once.
+    pub whole_batches: bool,
 }
 
 /// A proposal for the layout of batches, and the memory made for it.
@@ -67,6 +69,7 @@ struct Shared {
     revive: Arc<dyn Revive>,
     retry: bool,
     slots: usize,
+    whole_batches: bool,
 }
 
 /// One generation of worker processes.
@@ -107,6 +110,7 @@ impl ProcessPreparation {
                 revive: options.revive,
                 retry: options.retry,
                 slots: options.slots,
+                whole_batches: options.whole_batches,
             }),
         }
     }
@@ -159,6 +163,10 @@ impl Preparation for ProcessPreparation {
 
     fn is_elsewhere(&self) -> bool {
         true
+    }
+
+    fn takes_whole_batches(&self) -> bool {
+        self.shared.whole_batches
     }
 
     fn shared_memory(&self) -> Option<Arc<Arena>> {
@@ -235,6 +243,7 @@ impl Preparer for ProcessPreparer {
                 epoch: order.epoch,
                 samples: &order.samples[start..end],
                 first_row: order.first_row + start,
+                batch_rows: order.batch_rows,
                 offset: order.offset,
             };
             match self.ask(&part) {
