@@ -68,6 +68,8 @@ class EpochIterator(Iterator[Any]):
         loader = self._loader
         self._owner = os.getpid()
         self._source, self._extent, call_off = loader._source(self._position, self._drawn)
+        #: The worker processes; by the name that programs which watch over PyTorch's know them.
+        self._workers = loader._processes(self._source)
         self._prefetcher: DevicePrefetcher | None = None
         if loader.device is not None:
             finish = device_finisher(loader._backend.device_operations, loader.device)

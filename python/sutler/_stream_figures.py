@@ -32,6 +32,10 @@ class MeasuredStream:
             self._samples = answer[1].samples
         return answer
 
+    def processes(self) -> list[Any]:
+        """The worker processes, where there are some."""
+        return self._stream.processes()
+
     def close(self) -> None:
         """Calls the rest of the epoch off."""
         self._stream.close()

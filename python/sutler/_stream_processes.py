@@ -74,6 +74,10 @@ class StreamWorkers:
             self.end()
             raise
 
+    def processes(self) -> list[Any]:
+        """The workers, as multiprocessing knows them."""
+        return self._pool.processes
+
     def begin(self, progress: StreamProgress, batches_ahead: int) -> None:
         """Begins an epoch at some progress, and asks for the first batches."""
         self._epoch += 1

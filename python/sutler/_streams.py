@@ -70,6 +70,10 @@ class InlineStream:
         self._progress = self._progress.after(0, self._reader.progress())
         return self._pin(batch), self._progress
 
+    def processes(self) -> list[Any]:
+        """There are none."""
+        return []
+
     def close(self) -> None:
         """Makes no more batches."""
         self._closed = True
@@ -119,6 +123,10 @@ class WorkerStream:
                 self._progress = self._progress.after(worker, answer.progress)
                 return self._pin(batch), self._progress
         return None
+
+    def processes(self) -> list[Any]:
+        """The worker processes."""
+        return self._workers.processes()
 
     def close(self) -> None:
         """Calls the rest of the epoch off."""
@@ -219,8 +227,8 @@ def warn_if_longer(dataset: Any, announced: int | None, samples: int, num_worker
     if announced is None or samples <= announced:
         return
     remedy = (
-        "Each worker goes through its own copy of the stream: let `__iter__` or worker_init_fn take the worker's share "
-        "only, which get_worker_info() tells."
+        "For multiprocessing data-loading, this happens where every worker goes through all of its own copy of the "
+        "stream: let `__iter__` or worker_init_fn take the worker's share only, which get_worker_info() tells."
         if num_workers > 0
         else "Correct its __len__."
     )

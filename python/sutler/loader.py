@@ -8,10 +8,17 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from sutler import _sutler
-from sutler._arguments import ErrorPolicy, check_arguments, error_policy, is_cuda, place_in_job
+from sutler._arguments import (
+    ErrorPolicy,
+    check_arguments,
+    error_policy,
+    is_cuda,
+    place_in_job,
+    warn_of_many_workers,
+)
 from sutler._backend import Backend, BatchSource, default_workers, end_all, length_of, make_backend
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
 from sutler._epoch import EpochIterator, Extent, Position
@@ -21,10 +28,21 @@ from sutler._output import Output, resolve_output
 from sutler._python_batches import InlineBatches, default_collate
 from sutler._sampling import Drawn, EpochBatchSampler, EpochSampler
 from sutler._state import check_drawn, check_state, make_state
+from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
+
+if TYPE_CHECKING:
+    # Type checkers know this module without its being installed; only its variables have defaults.
+    from typing_extensions import TypeVar
+
+    BatchType = TypeVar("BatchType", default=Any)
+else:
+    from typing import TypeVar
+
+    BatchType = TypeVar("BatchType")
 
 #: Attributes that an epoch's order rests on, so that PyTorch refuses to change them.
 FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
@@ -33,7 +51,7 @@ FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "datas
 BATCHES_HELD = 2
 
 
-class Loader:
+class Loader(Generic[BatchType]):
     """Serves a dataset in batches, each sample of an epoch exactly once.
 
     The arguments up to ``in_order`` are PyTorch's ``DataLoader``'s, with its names, order, meanings and errors, and
@@ -177,6 +195,8 @@ class Loader:
         self.device_normalize = device_normalize
         self.progress = progress
 
+        if not isinstance(dataset, NativeDataset):
+            warn_of_many_workers(self.num_workers)
         self._policy: ErrorPolicy = error_policy(errors)
         self._given_sampler = sampler
         self._given_batch_sampler = batch_sampler
@@ -228,6 +248,11 @@ class Loader:
     def _batched(self) -> bool:
         """Whether samples are put together to batches."""
         return self.batch_size is not None or self._given_batch_sampler is not None
+
+    @property
+    def _auto_collation(self) -> bool:
+        """The same by the name that libraries which look into PyTorch's loader know."""
+        return self._batched()
 
     def _collation(self) -> Callable[[Any], Any]:
         """What makes a batch of the samples of a dataset written in Python."""
@@ -304,7 +329,7 @@ class Loader:
             return Position(epoch, 0)
         return position
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[BatchType]:
         resume, epoch = self._resume, self._clock.epoch
         position = resume if resume is not None and resume.epoch == epoch else Position(epoch, 0)
         drawn = self._draw()
@@ -334,8 +359,12 @@ class Loader:
 
     def _enter_epoch(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
         engine, job = self._start_engine(batch_size)
-        self._backend.enter_epoch(job)
+        self._backend.enter_epoch(self, job)
         return engine, job
+
+    def _processes(self, source: BatchSource) -> list[Any]:
+        """The worker processes of an epoch that has begun."""
+        return source.processes() if isinstance(source, MeasuredStream) else self._backend.processes()
 
     def _in_process(self) -> bool:
         """Whether a dataset written in Python is called by the trainer itself."""
@@ -522,7 +551,7 @@ class Loader:
         self._iterators.clear()
         self._engine = self._job = self._pinned = None
 
-    def __enter__(self) -> Loader:
+    def __enter__(self) -> Loader[BatchType]:
         return self
 
     def __exit__(self, *_: object) -> None:
