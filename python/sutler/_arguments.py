@@ -16,7 +16,7 @@ from sutler.datasets import NativeDataset
 from sutler.errors import Errors
 
 #: Orders that this release can serve.
-ORDERS = ("strict",)
+ORDERS = ("strict", "ready")
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ def check_arguments(
     persistent_workers: bool,
     in_order: Any,
     order: str,
+    lateness: Any,
     seed: Any,
     output: str,
     device: Any,
@@ -118,6 +119,9 @@ def check_arguments(
         raise ValueError(
             f"order should be one that this release has ({', '.join(map(repr, ORDERS))}), got {order!r}"
         )
+    _check_integer("lateness", lateness, "a number of batches")
+    if not 0 <= lateness < 2**32:
+        raise ValueError(f"lateness should be a number of batches from 0 to 2**32 - 1, got {lateness}")
     _check_integer("seed", seed, "an integer from 0 to 2**64 - 1")
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed should be an integer from 0 to 2**64 - 1, got {seed!r}")

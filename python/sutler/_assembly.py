@@ -10,14 +10,16 @@ import numpy as np
 from sutler._output import converter
 
 if TYPE_CHECKING:
-    from sutler._sutler import Array, Batch, Run
+    from sutler._epoch import Progress
+    from sutler._run import RunReader
+    from sutler._sutler import Array, Batch
     from sutler.loader import Loader
 
 
 class HostBatches:
     """The batches of one epoch in host memory, one after the other."""
 
-    def __init__(self, loader: Loader, run: Run, epoch: int) -> None:
+    def __init__(self, loader: Loader, run: RunReader, epoch: int) -> None:
         self._loader = loader
         self._run = run
         self._epoch = epoch
@@ -29,17 +31,19 @@ class HostBatches:
             or (loader.batch_size is None and loader._given_batch_sampler is None)
         )
 
-    def next(self) -> tuple[Any, int] | None:
-        """The next batch and how much of the epoch is consumed with it; ``None`` at the end."""
-        timeout = self._loader.timeout or None
-        try:
-            batch = self._run.next(timeout)
-        except TimeoutError:
-            raise RuntimeError(f"DataLoader timed out after {self._loader.timeout} seconds") from None
-        if batch is None:
+    @property
+    def total(self) -> int | None:
+        """How many batches there are in all, once that is known."""
+        return self._run.total
+
+    def next(self) -> tuple[Any, Progress] | None:
+        """The next batch and how far the epoch is with it; ``None`` at the end."""
+        answer = self._run.next()
+        if answer is None:
             return None
+        batch, progress = answer
         try:
-            return self._assemble(batch), self._run.consumed
+            return self._assemble(batch), progress
         except StopIteration as error:
             # It would pass for the end of the epoch.
             raise RuntimeError(

@@ -16,19 +16,25 @@ from sutler._fetch import bulk_getter
 from sutler._keys import KeyTable
 from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
+from sutler._run import RunReader
 from sutler._worker import WorkerOptions
 from sutler.datasets import NativeDataset
 
 if TYPE_CHECKING:
-    from sutler._stream_progress import StreamProgress
+    from sutler._epoch import Progress
+    from sutler._sampling import Feed
     from sutler.loader import Loader
 
 
 class BatchSource(Protocol):
     """The batches of one epoch in host memory, one after the other."""
 
-    def next(self) -> tuple[Any, int | StreamProgress] | None:
-        """The next batch and how much of the epoch is consumed with it; ``None`` at the end."""
+    @property
+    def total(self) -> int | None:
+        """How many batches there are in all, once that is known."""
+
+    def next(self) -> tuple[Any, Progress] | None:
+        """The next batch and how far the epoch is with it; ``None`` at the end."""
 
 
 class Backend(Protocol):
@@ -48,7 +54,12 @@ class Backend(Protocol):
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
         """Gets ready for an epoch."""
 
-    def source(self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int) -> BatchSource:
+    def announce_keys(self, job: _sutler.Job) -> None:
+        """Tells the native side about keys that were drawn for the first time."""
+
+    def source(
+        self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
+    ) -> BatchSource:
         """The batches of a run."""
 
     def processes(self) -> list[Any]:
@@ -78,6 +89,7 @@ class NativeBackend:
         self._seed = loader.seed
         self._channels_last = loader.channels_last
         self._in_step = loader.world_size > 1
+        self._lateness = loader._lateness()
         operations = dataset.lowered.ops
         native = len(operations)
         self.device_operations: list[dict[str, Any]] = []
@@ -106,14 +118,20 @@ class NativeBackend:
             errors=self._policy.name,
             errors_max=self._policy.max,
             errors_rate=self._policy.rate,
+            lateness=self._lateness,
         )
 
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
         """Threads are always ready."""
 
-    def source(self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int) -> BatchSource:
+    def announce_keys(self, job: _sutler.Job) -> None:
+        """Every sample has a number."""
+
+    def source(
+        self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
+    ) -> BatchSource:
         """Batches as the threads wrote them."""
-        return HostBatches(loader, run, epoch)
+        return HostBatches(loader, RunReader(loader, run, feed), epoch)
 
     def processes(self) -> list[Any]:
         """Threads are none."""
@@ -139,6 +157,7 @@ class ProcessBackend:
         self._dataset = dataset
         self._policy = loader._policy
         self._persistent = loader.persistent_workers
+        self._lateness = loader._lateness()
         #: Where a batch is made in one piece, one worker prepares all of it.
         self._whole_batches = loader._collates_in_workers() or (
             loader._batched() and bulk_getter(dataset) is not None
@@ -173,12 +192,12 @@ class ProcessBackend:
             errors=self._policy.name,
             errors_max=self._policy.max,
             errors_rate=self._policy.rate,
+            lateness=self._lateness,
         )
 
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
         """New workers, unless there are some that stay or that another running epoch uses."""
         self._epochs += 1
-        job.add_keys(self._table.take_fresh())
         if self._pool is not None:
             return
         options = self._worker_options(loader)
@@ -201,9 +220,15 @@ class ProcessBackend:
             leaves_out=self._policy.name != "raise",
         )
 
-    def source(self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int) -> BatchSource:
+    def announce_keys(self, job: _sutler.Job) -> None:
+        """Workers are told a key by its number."""
+        job.add_keys(self._table.take_fresh())
+
+    def source(
+        self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
+    ) -> BatchSource:
         """Batches of samples that the processes left in shared memory."""
-        return ProcessBatches(loader, run, job, epoch, self._table)
+        return ProcessBatches(loader, RunReader(loader, run, feed), job, epoch, self._table)
 
     def processes(self) -> list[Any]:
         """One process for each of the engine's threads."""

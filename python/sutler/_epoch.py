@@ -5,47 +5,57 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sutler._cuda import DevicePrefetcher
 from sutler._device_ops import device_finisher
+from sutler._run import TimedOutError
 from sutler._stream_progress import StreamProgress
+from sutler._sutler import Positions, Served
 
 if TYPE_CHECKING:
-    from sutler._sampling import Drawn
+    from sutler._sampling import Drawing
     from sutler.loader import Loader
+
+
+#: How far an epoch is with a batch: how much of its sequence is consumed, or which positions of it are done as well.
+Progress = int | StreamProgress | Positions
 
 
 class Position:
     """Where a job stands: its epoch, and how much of the epoch's sequence all ranks have consumed."""
 
-    __slots__ = ("complete", "consumed", "drawn", "epoch", "streams")
+    __slots__ = ("complete", "consumed", "drawing", "drawn", "epoch", "served", "streams")
 
-    def __init__(self, epoch: int, consumed: int, drawn: str | None = None) -> None:
+    def __init__(self, epoch: int, consumed: int, drawn: dict[str, Any] | None = None) -> None:
         self.epoch = epoch
         self.consumed = consumed
-        #: The digest of what the user's sampler drew for this epoch, where there is such a sampler.
+        #: How far the user's sampler had been drawn where a saved state stands, if there is such a sampler.
         self.drawn = drawn
+        #: What draws from the sampler, while the epoch runs.
+        self.drawing: Drawing | None = None
+        #: Which positions are done beyond what is consumed, where batches are not served in order.
+        self.served: Served | None = None
         #: Whether the epoch's last batch is in the trainer's hands, so that a checkpoint belongs to the next epoch.
         self.complete = False
         #: Where the readers of a stream are, where the dataset is one.
         self.streams: StreamProgress | None = None
 
-    def go_on_to(self, consumed: int | StreamProgress) -> None:
+    def go_on_to(self, progress: Progress) -> None:
         """Another batch is in the trainer's hands."""
-        if isinstance(consumed, StreamProgress):
-            self.streams = consumed
-            consumed = consumed.samples
-        self.consumed = consumed
+        if isinstance(progress, Positions):
+            self.served = self.served or Served()
+            self.served.mark(progress)
+        elif isinstance(progress, StreamProgress):
+            self.streams = progress
+            self.consumed = progress.samples
+        else:
+            self.consumed = progress
 
-
-class Extent(NamedTuple):
-    """How far an iterator goes."""
-
-    #: How many batches it delivers, those that raise included.
-    batches: int
-    #: How much of the epoch's sequence all ranks have consumed after the last.
-    end: int
+    @property
+    def drawn_so_far(self) -> dict[str, Any] | None:
+        """How far the user's sampler has been drawn."""
+        return self.drawn if self.drawing is None else self.drawing.mark()
 
 
 class EpochIterator(Iterator[Any]):
@@ -55,10 +65,9 @@ class EpochIterator(Iterator[Any]):
     the source of host batches, which knows nothing of its iterator.
     """
 
-    def __init__(self, loader: Loader, position: Position, drawn: Drawn | None) -> None:
+    def __init__(self, loader: Loader, position: Position) -> None:
         self._loader = loader
         self._position = position
-        self._drawn = drawn
         self.epoch = position.epoch
         self._ended = False
         self._start()
@@ -67,7 +76,8 @@ class EpochIterator(Iterator[Any]):
         """Begins the native side at the current position: at first, and again in a forked child."""
         loader = self._loader
         self._owner = os.getpid()
-        self._source, self._extent, call_off = loader._source(self._position, self._drawn)
+        self._source, call_off = loader._source(self._position)
+        self._delivered = 0
         #: The worker processes; by the name that programs which watch over PyTorch's know them.
         self._workers = loader._processes(self._source)
         self._prefetcher: DevicePrefetcher | None = None
@@ -82,7 +92,8 @@ class EpochIterator(Iterator[Any]):
         return self
 
     def __len__(self) -> int:
-        return len(self._loader) if self._extent is None else self._extent.batches
+        total = self._source.total
+        return len(self._loader) if total is None else total
 
     def __next__(self) -> Any:
         if self._ended:
@@ -91,18 +102,24 @@ class EpochIterator(Iterator[Any]):
             # Forked in the middle of an epoch: the threads stayed behind, but the position is ours.
             self._call_off.detach()
             self._start()
-        answer = self._prefetcher.next() if self._prefetcher else self._source.next()
+        try:
+            answer = self._prefetcher.next() if self._prefetcher else self._source.next()
+        except TimedOutError:
+            raise
+        except Exception:
+            self._delivered += 1  # the next request passes over the batch, where the epoch goes on at all
+            raise
         if answer is None:
             self._ended = True
             self._position.complete = True
             self.close()
             raise StopIteration
-        batch, consumed = answer
-        self._position.go_on_to(consumed)
-        if self._extent is None:
+        batch, progress = answer
+        self._position.go_on_to(progress)
+        self._delivered += 1
+        self._position.complete = self._source.total == self._delivered
+        if self._position.streams is not None:
             self._loader._compare_with_length(self._position.consumed)
-        else:
-            self._position.complete = self._position.consumed == self._extent.end
         return batch
 
     def close(self) -> None:

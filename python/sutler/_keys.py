@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Iterable
 from typing import Any
 
 from sutler._sutler import FIRST_KEYED
@@ -23,7 +22,7 @@ def _is_plain(key: Any) -> bool:
     return key is None or type(key) in (bool, int, float, str, bytes)
 
 
-def _by_value(key: Any) -> bytes:
+def by_value(key: Any) -> bytes:
     """The same bytes for equal keys; a pickle alone also tells which of their parts are one object."""
     return b"r" + repr(key).encode() if _is_plain(key) else b"p" + pickle.dumps(key)
 
@@ -32,16 +31,7 @@ def seed_number(key: Any) -> int:
     """The number that a sample's random numbers are drawn from: the same for a key in every process and every run."""
     if _is_number(key):
         return int(key)
-    return int.from_bytes(hashlib.blake2b(_by_value(key), digest_size=4).digest(), "little")
-
-
-def digest(keys: Iterable[Any]) -> str:
-    """A short name for keys that are not numbers."""
-    state = hashlib.blake2b(digest_size=8)
-    for key in keys:
-        value = _by_value(key)
-        state.update(len(value).to_bytes(8, "little") + value)
-    return state.hexdigest()
+    return int.from_bytes(hashlib.blake2b(by_value(key), digest_size=4).digest(), "little")
 
 
 class KeyTable:
@@ -57,7 +47,7 @@ class KeyTable:
         if _is_number(key):
             return int(key)
         # By its bytes: a key may be a list, which no dict takes.
-        value = _by_value(key)
+        value = by_value(key)
         number = self._numbers.get(value)
         if number is None:
             number = self._numbers[value] = FIRST_KEYED + len(self._keys)

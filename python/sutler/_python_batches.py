@@ -6,13 +6,13 @@ import contextlib
 import pickle
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.random  # NumPy loads it when first used, and it must be there to be seeded
 
-from sutler import _payload, _schema, _worker_errors
+from sutler import _payload, _schema, _sutler, _worker_errors
 from sutler._collated import Collated, NotCollated
 from sutler._cuda import make_pinner
 from sutler._fetch import bulk_getter, collate_seed, fetch_many, sample_seed, samples_seed
@@ -22,8 +22,11 @@ from sutler.errors import ErrorBudgetExceeded, Failure, sample_error
 from sutler.transforms.tail import seeded
 
 if TYPE_CHECKING:
+    from sutler._epoch import Progress
     from sutler._figures import TrainerFigures
-    from sutler._sutler import Batch, Job, Run
+    from sutler._run import RunReader
+    from sutler._sampling import Drawing
+    from sutler._sutler import Batch, Job
     from sutler.loader import Loader
 
 
@@ -83,11 +86,10 @@ class _TrainerCollation:
 class ProcessBatches:
     """The batches of one epoch, as worker processes left them."""
 
-    def __init__(self, loader: Loader, run: Run, job: Job, epoch: int, keys: KeyTable) -> None:
+    def __init__(self, loader: Loader, run: RunReader, job: Job, epoch: int, keys: KeyTable) -> None:
         self._run = run
         self._job = job
         self._keys = keys
-        self._timeout = loader.timeout
         self._convert = np.asarray if loader.output == "dlpack" else converter(loader.output)
         self._default_collate = loader._collation()
         self._collation = _TrainerCollation(loader, epoch)
@@ -97,16 +99,19 @@ class ProcessBatches:
         self._pin = make_pinner(loader.pin_memory, loader.device)
         self._schema: _schema.Schema | None = None
 
-    def next(self) -> tuple[Any, int] | None:
-        """The next batch and how much of the epoch is consumed with it; ``None`` at the end."""
-        try:
-            batch = self._run.next(self._timeout or None)
-        except TimeoutError:
-            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds") from None
-        if batch is None:
+    @property
+    def total(self) -> int | None:
+        """How many batches there are in all, once that is known."""
+        return self._run.total
+
+    def next(self) -> tuple[Any, Progress] | None:
+        """The next batch and how far the epoch is with it; ``None`` at the end."""
+        answer = self._run.next()
+        if answer is None:
             return None
+        batch, progress = answer
         try:
-            return self._pin(self._assemble(batch)), self._run.consumed
+            return self._pin(self._assemble(batch)), progress
         except StopIteration as error:
             raise RuntimeError("a collate_fn raised StopIteration; an epoch ends on its own") from error
 
@@ -165,22 +170,53 @@ def _load(payload: Any) -> Any:
     return _payload.load(array.data) if array.nbytes else None
 
 
+def drawn_batches(
+    drawing: Drawing,
+    first: int,
+    consumed: int,
+    *,
+    batch_size: int,
+    drop_last: bool,
+    in_order: bool,
+    done: _sutler.Served | None,
+) -> Iterator[tuple[list[int], Progress]]:
+    """The batches that a sampler draws, each when it is asked for, from item `first` on and without what is done."""
+    start = 0  # the position of the next one, counted from what was consumed
+    batch: list[int] = []
+    positions: list[int] = []
+    while items := drawing.items(first, 1):
+        first += 1
+        numbers = items[0] if drawing.in_batches else items
+        for number in numbers:
+            if done is None or not done.is_done(start):
+                batch.append(number)
+                positions.append(start)
+            start += 1
+        if batch and (drawing.in_batches or len(batch) == batch_size):
+            yield batch, consumed + start if in_order else _sutler.Positions(positions)
+            batch, positions = [], []
+    if batch and not drop_last:
+        yield batch, consumed + start if in_order else _sutler.Positions(positions)
+
+
 class InlineBatches:
     """The batches of one epoch, made by the trainer itself: `num_workers=0`."""
 
     def __init__(
         self,
         loader: Loader,
-        batches: list[list[int]],
-        consumed: list[int],
+        batches: Iterator[tuple[list[int], Progress]],
+        *,
+        total: int | None,
+        samples: int,
         epoch: int,
         keys: KeyTable,
         figures: TrainerFigures,
     ) -> None:
         self._dataset = loader.dataset
         self._batches = batches
-        self._consumed = consumed
-        self._step = 0
+        #: How many batches there are in all, where that is known.
+        self.total = total
         self._epoch = epoch
         self._seed = loader.seed
         self._keys = keys
@@ -191,26 +227,24 @@ class InlineBatches:
         self._return_ids = loader.return_ids
         self._pin = make_pinner(loader.pin_memory, loader.device)
         self._policy = loader._policy
-        self._allowed = loader._policy.allowed(sum(map(len, batches)))
+        self._allowed = loader._policy.allowed(samples)
         self._figures = figures
         self._left_at: float | None = None
         #: The samples that were left out so far.
         self.failures: list[Failure] = []
 
-    def next(self) -> tuple[Any, int] | None:
-        """The next batch and how much of the epoch is consumed with it; ``None`` at the end."""
+    def next(self) -> tuple[Any, Progress] | None:
+        """The next batch and how far the epoch is with it; ``None`` at the end."""
         entered = time.monotonic()
         try:
             return self._next()
         finally:
             self._left_at = self._figures.note_wait(entered, self._left_at)
 
-    def _next(self) -> tuple[Any, int] | None:
-        while self._step < len(self._batches):
-            keys = [self._keys.key(number) for number in self._batches[self._step]]
-            consumed = self._consumed[self._step]
-            # Also when it raises: the next call goes on with the next batch.
-            self._step += 1
+    def _next(self) -> tuple[Any, Progress] | None:
+        # A batch that raises is gone, too: the next call goes on with the next one.
+        for numbers, progress in self._batches:
+            keys = [self._keys.key(number) for number in numbers]
             try:
                 made = self._make(keys)
             except StopIteration as error:
@@ -218,7 +252,7 @@ class InlineBatches:
                     "the dataset or collate_fn raised StopIteration; an epoch ends on its own"
                 ) from error
             if made is not None:
-                return self._pin(made[0]), consumed
+                return self._pin(made[0]), progress
         return None
 
     def _make(self, keys: list[Any]) -> tuple[Any] | None:
@@ -272,4 +306,4 @@ class InlineBatches:
 
     def close(self) -> None:
         """Makes no more batches."""
-        self._step = len(self._batches)
+        self._batches = iter(())

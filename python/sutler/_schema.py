@@ -123,6 +123,8 @@ def store(schema: Schema, sample: Any, memory: np.ndarray[Any, Any], row: int) -
 
     Raises `Mismatch`, having written nothing that matters, when the sample does not fit the schema.
     """
+    if row >= schema.rows:
+        raise Mismatch  # a batch sampler has drawn a larger batch than the block was made for
     others: list[Any] = [None] * schema.others
 
     def visit(node: Any, value: Any) -> None:

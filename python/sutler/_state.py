@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
+from sutler import _sutler
 from sutler._backend import length_of
 from sutler._epoch import Position
 from sutler._stream_state import check_stream_state, make_stream_state
@@ -27,14 +29,18 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
     """The state of a loader at a position."""
     if loader._streams is not None:
         return make_stream_state(loader._streams, position)
+    # Where batches are served in order, what is consumed says it all; and then any rank may load any rank's state.
+    served = None if position.served is None else json.loads(position.served.save())
     return {
         "version": STATE_VERSION,
         "epoch": position.epoch,
         "consumed": position.consumed,
+        "served": served,
+        "place": None if served is None else [loader.rank, loader.world_size],
         "seed": loader.seed,
         "order": loader.order,
         "sampling": _describe_order(loader),
-        "drawn": position.drawn,
+        "drawn": position.drawn_so_far,
         "samples": length_of(loader.dataset),
         "fingerprint": loader._backend.fingerprint(),
     }
@@ -72,14 +78,24 @@ def check_state(loader: Loader, state: dict[str, Any]) -> Position:
     for key, bound in (("epoch", 2**32), ("consumed", 2**63)):
         if not isinstance(state[key], int) or not 0 <= state[key] < bound:
             raise ValueError(f"the state is damaged: its {key} is {state[key]!r}")
-    return Position(state["epoch"], state["consumed"], state["drawn"])
+    position = Position(state["epoch"], state["consumed"], state["drawn"])
+    if state["served"] is not None:
+        _check_served(loader, state)
+        position.served = _sutler.Served(json.dumps(state["served"]))
+    return position
 
 
-def check_drawn(position: Position, drawn: str) -> None:
-    """Refuses to go on in the middle of an order that is not the one the position belongs to."""
-    if position.consumed and position.drawn not in (None, drawn):
+def _check_served(loader: Loader, state: dict[str, Any]) -> None:
+    """Refuses a state with gaps where it cannot be gone on from."""
+    if loader.order == "strict":
         raise ValueError(
-            f"the sampler drew another order (digest {drawn}) than the one the state was saved in (digest "
-            f"{position.drawn}), so the rest of that epoch is unknown. Seed the sampler by epoch and call set_epoch "
-            "before resuming, or use shuffle=True, which resumes exactly."
+            "the state was saved in the middle of an epoch with order='ready' (in_order=False), in which samples are "
+            "served as they get ready; pass the same order to go on from it"
+        )
+    place = [loader.rank, loader.world_size]
+    if state["place"] != place:
+        raise ValueError(
+            f"the state was saved by rank {state['place'][0]} of {state['place'][1]}, and this is rank {place[0]} of "
+            f"{place[1]}. In order='ready' each rank has served samples of its own, so save every rank's state and "
+            "load each where it came from; order='strict' has one state for all."
         )

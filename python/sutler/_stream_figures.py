@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 class MeasuredStream:
     """The batches of one epoch, counted and timed."""
 
+    #: Nobody knows how many batches a stream has.
+    total: int | None = None
+
     def __init__(self, stream: InlineStream | WorkerStream, begun_at: int, figures: TrainerFigures) -> None:
         self._stream = stream
         self._samples = begun_at

@@ -32,6 +32,10 @@ PARENT_CHECK_SECONDS = 2.0
 #: A mailbox begins with this many bytes; its first number is the worker's progress.
 MAILBOX_BYTES = 1 << 20
 MAILBOX_START = 64
+#: What an order may be: one whose rows come later, and one for all samples of a batch.
+LATE, WHOLE_BATCH = 1, 2
+#: A row in a message: where its batch begins in the shared memory, and its number in the batch.
+ROW_BYTES = 16
 
 
 @dataclass
@@ -74,6 +78,13 @@ def receive(connection: socket.socket, count: int, trainer: int) -> tuple[bytes,
         received += data
         descriptors += found
     return bytes(received), descriptors
+
+
+@dataclass
+class _Raised:
+    """Takes the place of a sample that could not be had."""
+
+    error: Exception
 
 
 class Worker:
@@ -167,27 +178,37 @@ class Worker:
             position += length
 
     def _take_order(self, body: bytes) -> None:
-        epoch, offset, row, batch_rows = struct.unpack_from("<IqII", body)
-        numbers = struct.unpack_from(f"<{(len(body) - 20) // 4}I", body, 20)
+        epoch, flags = struct.unpack_from("<II", body)
+        late, whole_batch = bool(flags & LATE), bool(flags & WHOLE_BATCH)
+        # A number each, and for those whose row is known that too.
+        count = (len(body) - 8) // (4 if late else 4 + ROW_BYTES)
+        numbers = struct.unpack_from(f"<{count}I", body, 8)
         keys = [self._keys.get(number, number) for number in numbers]
         self._position = MAILBOX_START
         self._mark(0)
+        samples = self._samples(epoch, keys)
         # Where a worker died over a sample, what is left of its batch comes in parts, and the trainer collates.
-        if self._options.collate_batches is not None and len(keys) == batch_rows:
-            self._answer_batch(epoch, keys)
+        if whole_batch and self._options.collate_batches is not None:
+            self._answer_batch(epoch, keys, list(samples))
             return
-        for step, (sample, error) in enumerate(self._samples(epoch, keys)):
-            if error is None:
-                try:
-                    self._answer(sample, offset, row + step)
-                except Exception as unsendable:
-                    error = unsendable
-            if error is not None:
-                self._answer_error(error)
-            self._mark(step + 1)
+        if late:
+            finished = list(samples)
+            self._say(b"W", b"")
+            self._flush()
+            samples = iter(finished)
+            body = self._receive_rows()
+        for step in range(count):
+            offset, row = struct.unpack_from("<qQ", body, len(body) - (count - step) * ROW_BYTES)
+            self._answer(next(samples), offset, row)
 
-    def _samples(self, epoch: int, keys: list[Any]) -> Iterator[tuple[Any, Exception | None]]:
-        """The samples of some keys, each made when it is asked for, or the exception in place of one."""
+    def _receive_rows(self) -> bytes:
+        """Where the samples go that we have just told of."""
+        header, _ = self._receive(9)
+        body, _ = self._receive(struct.unpack_from("<Q", header, 1)[0])
+        return body
+
+    def _samples(self, epoch: int, keys: list[Any]) -> Iterator[Any]:
+        """The samples of an order one after the other, or what they raised."""
         together: list[Any] | None = None
         if self._many is not None and len(keys) > 1:
             self._seed(samples_seed(self._options.sample_seed, epoch, keys))
@@ -196,14 +217,14 @@ class Worker:
             except Exception:
                 together = None  # one by one, so that the error names its sample
         for step, key in enumerate(keys):
-            sample, raised = None, None
             try:
-                sample = self._sample(epoch, key) if together is None else together[step]
+                sample = self._get(epoch, key) if together is None else together[step]
             except Exception as error:
-                raised = error
-            yield sample, raised
+                sample = _Raised(error)
+            yield sample
+            self._mark(step + 1)
 
-    def _sample(self, epoch: int, key: Any) -> Any:
+    def _get(self, epoch: int, key: Any) -> Any:
         if self._many is not None:
             self._seed(samples_seed(self._options.sample_seed, epoch, [key]))
             return fetch_many(self._many, [key])[0]
@@ -221,38 +242,43 @@ class Worker:
         if torch is not None:
             torch.default_generator.manual_seed(seed)
 
-    def _answer_batch(self, epoch: int, keys: list[Any]) -> None:
+    def _answer_batch(self, epoch: int, keys: list[Any], samples: list[Any]) -> None:
         """Answers for all samples of a batch: the first good one brings the whole batch, collated."""
-        outcomes = []
-        for step, outcome in enumerate(self._samples(epoch, keys)):
-            outcomes.append(outcome)
-            self._mark(step + 1)
-        good = [(key, sample) for key, (sample, error) in zip(keys, outcomes, strict=True) if error is None]
+        good = [index for index, sample in enumerate(samples) if not isinstance(sample, _Raised)]
         where = (0, 0)
-        if good and (self._options.leaves_out or len(good) == len(keys)):
-            where = self._leave_batch(epoch, *zip(*good, strict=True))
-        for _, error in outcomes:
-            if error is not None:
-                self._answer_error(error)
+        if good and (self._options.leaves_out or len(good) == len(samples)):
+            self._seed(collate_seed(self._options.sample_seed, epoch, [keys[index] for index in good]))
+            where = self._leave_batch([samples[index] for index in good])
+        for sample in samples:
+            if isinstance(sample, _Raised):
+                self._say_raised(sample.error)
             else:
                 self._say(b"R", struct.pack("<QQQ", 0, *where))
                 where = (0, 0)
 
-    def _leave_batch(self, epoch: int, keys: tuple[Any, ...], samples: tuple[Any, ...]) -> tuple[int, int]:
-        self._seed(collate_seed(self._options.sample_seed, epoch, keys))
-        collate = self._options.collate_batches
+    def _leave_batch(self, samples: list[Any]) -> tuple[int, int]:
         try:
-            return self._leave(Collated(collate(list(samples) if self._options.batched else samples[0])))
+            batch = self._options.collate_batches(samples if self._options.batched else samples[0])
+            return self._leave(Collated(batch))
         except Exception as error:
             _, exception = _worker_errors.describe(error, self._options.worker)
             return self._leave(NotCollated(exception))
 
-    def _answer_error(self, error: Exception) -> None:
+    def _answer(self, sample: Any, offset: int, row: int) -> None:
+        if isinstance(sample, _Raised):
+            self._say_raised(sample.error)
+            return
+        try:
+            self._store(sample, offset, row)
+        except Exception as error:
+            self._say_raised(error)
+
+    def _say_raised(self, error: Exception) -> None:
         text, exception = _worker_errors.describe(error, self._options.worker)
         where = self._leave_parts(len(exception), lambda target: _copy(target, exception))
         self._say(b"E", struct.pack("<QQ", *where) + text.encode(errors="replace"))
 
-    def _answer(self, sample: Any, offset: int, row: int) -> None:
+    def _store(self, sample: Any, offset: int, row: int) -> None:
         if offset >= 0 and self._schema is not None and self._block is not None:
             try:
                 end = offset + self._schema.bytes

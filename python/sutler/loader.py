@@ -8,6 +8,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sized
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from sutler import _sutler
@@ -21,13 +22,13 @@ from sutler._arguments import (
 )
 from sutler._backend import Backend, BatchSource, default_workers, end_all, length_of, make_backend
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
-from sutler._epoch import EpochIterator, Extent, Position
+from sutler._epoch import EpochIterator, Position, Progress
 from sutler._figures import TrainerFigures
 from sutler._keys import KeyTable
 from sutler._output import Output, resolve_output
-from sutler._python_batches import InlineBatches, default_collate
-from sutler._sampling import Drawn, EpochBatchSampler, EpochSampler
-from sutler._state import check_drawn, check_state, make_state
+from sutler._python_batches import InlineBatches, default_collate, drawn_batches
+from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, Feed
+from sutler._state import check_state, make_state
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
@@ -76,8 +77,10 @@ class Loader(Generic[BatchType]):
         generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
         prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making.
         persistent_workers: Keep worker processes between epochs; threads always stay.
-        in_order: Kept for compatibility; batches come in the order of the epoch.
-        order: ``"strict"``: the seeded permutation exactly.
+        in_order: ``False`` is ``order="ready"``.
+        order: ``"strict"``: the seeded permutation exactly. ``"ready"``: the same samples in batches as they get ready,
+            so that a slow one holds up nobody; what a batch sampler drew stays together.
+        lateness: By how many batches a slow sample may be late in ``"ready"``.
         seed: With the epoch and the sample's index, decides all randomness.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
@@ -122,7 +125,8 @@ class Loader(Generic[BatchType]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        order: Literal["strict"] = "strict",
+        order: Literal["strict", "ready"] = "strict",
+        lateness: int = 8,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
@@ -158,6 +162,7 @@ class Loader(Generic[BatchType]):
             persistent_workers=persistent_workers,
             in_order=in_order,
             order=order,
+            lateness=lateness,
             seed=seed,
             output=self.output,
             device=device,
@@ -184,8 +189,9 @@ class Loader(Generic[BatchType]):
         self.generator = generator
         self.prefetch_factor = prefetch_factor if prefetch_factor is not None else 2
         self.persistent_workers = persistent_workers
-        self.in_order = in_order
-        self.order = order
+        self.order: Literal["strict", "ready"] = order if in_order else "ready"
+        self.in_order = self.order == "strict"
+        self.lateness = lateness
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
         self.rank, self.world_size = place_in_job(rank, world_size)
         self.errors = errors
@@ -224,7 +230,7 @@ class Loader(Generic[BatchType]):
         self._resume: Position | None = None
         self._engine: _sutler.Engine | None = None
         self._job: _sutler.Job | None = None
-        self._unique_fraction = 1.0
+        self._drawing: Drawing | None = None
         self._pinned: PinnedArena | None = None
         self._owner = os.getpid()
         self._closed = False
@@ -258,17 +264,17 @@ class Loader(Generic[BatchType]):
         """What makes a batch of the samples of a dataset written in Python."""
         return self.collate_fn or default_collate(self.output, batched=self._batched())
 
+    def _lateness(self) -> int | None:
+        """By how many batches a sample may be late; ``None`` where batches are served in order."""
+        return self.lateness if self.order == "ready" else None
+
     def _collates_plainly(self) -> bool:
         """Whether batches are collated by default, so that workers may write into them."""
         return self._batched() and self._collation() is default_collate(self.output, batched=True)
 
     def _collates_in_workers(self) -> bool:
-        """Whether a function of the user's makes the batches, which may take long: then worker processes run it.
-
-        Only where batches are known beforehand, so that one worker can prepare all of a batch.
-        """
-        own = self._collation() is not default_collate(self.output, batched=self._batched())
-        return own and self.order == "strict"
+        """Whether a function of the user's makes the batches, which may take long: then worker processes run it."""
+        return self._collation() is not default_collate(self.output, batched=self._batched())
 
     def _batches_ahead(self, batch_size: int) -> int:
         """How many batches to prepare ahead.
@@ -332,13 +338,8 @@ class Loader(Generic[BatchType]):
     def __iter__(self) -> Iterator[BatchType]:
         resume, epoch = self._resume, self._clock.epoch
         position = resume if resume is not None and resume.epoch == epoch else Position(epoch, 0)
-        drawn = self._draw()
-        if drawn is not None:
-            digest = drawn.digest()
-            check_drawn(position, digest)
-            position.drawn = digest
-            self._unique_fraction = drawn.unique_fraction
-        iterator = EpochIterator(self, position, drawn)
+        position.drawing = self._drawing = self._draw()
+        iterator = EpochIterator(self, position)
         self._resume = None
         self._position = position
         self._clock.go_on_to(epoch + 1)
@@ -349,13 +350,13 @@ class Loader(Generic[BatchType]):
             return with_progress(iterator, self)
         return iterator
 
-    def _draw(self) -> Drawn | None:
+    def _draw(self) -> Drawing | None:
         """What the user's sampler has for the next epoch, if there is such a sampler."""
         if self._given_batch_sampler is not None:
-            return Drawn.from_batch_sampler(self._given_batch_sampler, self._backend.keys)
+            return Drawing(self._given_batch_sampler, self._backend.keys, in_batches=True)
         if self._given_sampler is None:
             return None
-        return Drawn.from_sampler(self._given_sampler, self._backend.keys)
+        return Drawing(self._given_sampler, self._backend.keys, in_batches=False)
 
     def _enter_epoch(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
         engine, job = self._start_engine(batch_size)
@@ -370,70 +371,90 @@ class Loader(Generic[BatchType]):
         """Whether a dataset written in Python is called by the trainer itself."""
         return self.num_workers == 0 and not isinstance(self.dataset, NativeDataset)
 
-    def _source(
-        self, position: Position, drawn: Drawn | None
-    ) -> tuple[BatchSource, Extent | None, Callable[[], None]]:
-        """Begins an epoch at a position: its batches, how far they go if known, and how to call the rest off."""
+    def _source(self, position: Position) -> tuple[BatchSource, Callable[[], None]]:
+        """Begins an epoch at a position: its batches, and how to call the rest off."""
         if self._streams is not None:
             self._check_open()
             stream = self._streams.begin(position.streams)
-            return stream, None, stream.close
+            return stream, stream.close
+        # A sampler that draws otherwise than before is found out here, before anything is started.
+        begun = position.consumed > 0 or position.served is not None
+        first = (
+            position.drawing.go_to(position.drawn if begun else None, position.consumed)
+            if position.drawing
+            else 0
+        )
+        position.drawn = None
         if self._in_process():
-            return self._plan_in_process(position, drawn)
-        run, job = self._begin(position, drawn)
+            inline = self._plan_in_process(position, first)
+            return inline, inline.close
+        run, job, feed = self._begin(position, first)
         backend = self._backend
 
         def call_off() -> None:
             run.close()
             backend.leave_epoch(job)
 
-        return backend.source(self, run, job, position.epoch), Extent(run.batches, run.end), call_off
+        try:
+            return backend.source(self, run, job, position.epoch, feed), call_off
+        except BaseException:  # raised by the user's sampler
+            call_off()
+            raise
 
-    def _plan_in_process(
-        self, position: Position, drawn: Drawn | None
-    ) -> tuple[BatchSource, Extent, Callable[[], None]]:
-        # What was drawn is bounded by a sample's number alone: it is for the dataset to say which it does not have.
-        batches, consumed = _sutler.plan_batches(
-            len(self.dataset) if drawn is None else 2**32 - 1,
-            None if drawn is None or drawn.batches is not None else drawn.indices,
-            None if drawn is None else drawn.batches,
-            shuffle=self.shuffle,
-            seed=self.seed,
-            epoch=position.epoch,
-            consumed=position.consumed,
-            batch_size=self.batch_size or 1,
-            drop_last=self.drop_last,
-            rank=self.rank,
-            world_size=self.world_size,
-        )
+    def _plan_in_process(self, position: Position, first: int) -> InlineBatches:
         keys = self._backend.keys or KeyTable()
-        source = InlineBatches(self, batches, consumed, position.epoch, keys, self._inline)
-        self._inline_failures = source.failures
-        return source, Extent(len(batches), consumed[-1] if consumed else position.consumed), source.close
-
-    def _begin(self, position: Position, drawn: Drawn | None) -> tuple[_sutler.Run, _sutler.Job]:
-        """Starts the native side of an epoch at a position."""
-        batch_size = self.batch_size or 1
-        if drawn is not None and drawn.batches is not None:
-            # The largest of the first epoch; a later batch that is larger gets memory of its own.
-            engine, job = self._enter_epoch(drawn.largest_batch)
-            run = engine.start_batches(job, drawn.batches, epoch=position.epoch, consumed=position.consumed)
-        elif drawn is not None:
-            engine, job = self._enter_epoch(batch_size)
-            run = engine.start_drawn(
-                job,
-                drawn.indices,
-                epoch=position.epoch,
-                consumed=position.consumed,
-                batch_size=batch_size,
+        total: int | None
+        batches: Iterator[tuple[list[int], Progress]]
+        if position.drawing is not None:
+            total, samples = None, length_of(self.dataset) or 0
+            batches = drawn_batches(
+                position.drawing,
+                first,
+                position.consumed,
+                batch_size=self.batch_size or 1,
                 drop_last=self.drop_last,
+                in_order=self.in_order,
+                done=position.served,
             )
         else:
+            planned = _sutler.plan_batches(
+                len(self.dataset),
+                shuffle=self.shuffle,
+                seed=self.seed,
+                epoch=position.epoch,
+                consumed=position.consumed,
+                batch_size=self.batch_size or 1,
+                drop_last=self.drop_last,
+                rank=self.rank,
+                world_size=self.world_size,
+                done=position.served,
+            )
+            total, samples = len(planned), sum(len(numbers) for numbers, _, _ in planned)
+            in_order = self.in_order
+            batches = (
+                (numbers, consumed if in_order else positions) for numbers, consumed, positions in planned
+            )
+        source = InlineBatches(
+            self,
+            batches,
+            total=total,
+            samples=samples,
+            epoch=position.epoch,
+            keys=keys,
+            figures=self._inline,
+        )
+        self._inline_failures = source.failures
+        return source
+
+    def _begin(self, position: Position, first: int) -> tuple[_sutler.Run, _sutler.Job, Feed | None]:
+        """Starts the native side of an epoch at a position."""
+        batch_size = self.batch_size or 1
+        at: dict[str, Any] = {"epoch": position.epoch, "consumed": position.consumed, "done": position.served}
+        drawing = position.drawing
+        if drawing is None:
             engine, job = self._enter_epoch(batch_size)
             run = engine.start(
                 job,
-                epoch=position.epoch,
-                consumed=position.consumed,
                 shuffle=self.shuffle,
                 seed=self.seed,
                 batch_size=batch_size,
@@ -441,8 +462,19 @@ class Loader(Generic[BatchType]):
                 rank=self.rank,
                 world_size=self.world_size,
                 samples=len(self.dataset),
+                **at,
             )
-        return run, job
+            return run, job, None
+        batches_ahead = self._batches_ahead(batch_size)
+        if drawing.in_batches:
+            # The largest of the first ones; a later batch that is larger gets memory of its own.
+            engine, job = self._enter_epoch(max([1, *map(len, drawing.items(first, batches_ahead))]))
+            run = engine.start_batches(job, **at)
+        else:
+            engine, job = self._enter_epoch(batch_size)
+            run = engine.start_drawn(job, batch_size=batch_size, drop_last=self.drop_last, **at)
+        announce = partial(self._backend.announce_keys, job)
+        return run, job, Feed(drawing, first, batch_size, batches_ahead, announce)
 
     def __len__(self) -> int:
         if self._given_batch_sampler is not None:
@@ -523,7 +555,7 @@ class Loader(Generic[BatchType]):
             "storage_requests": metrics.get("storage_reads", 0),
             "storage_bytes": metrics.get("storage_bytes", 0),
             "reads_per_sample": fetched / samples if samples else 0.0,
-            "unique_fraction": self._unique_fraction,
+            "unique_fraction": self._drawing.unique_fraction if self._drawing else 1.0,
             "stages": dict(metrics.get("stages", [])),
             "workers": self.num_workers,
             "memory_bytes": arena[1] if arena else 0,

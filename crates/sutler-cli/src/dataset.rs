@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleId, Shard};
-use sutler_engine::{Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, RunError};
+use sutler_engine::{Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, RunError, ServingOrder};
 use sutler_media::{Layout, Limits, Op, Pipeline, PipelineOptions};
 use sutler_store::{Files, FolderOptions, Io, Listing, ManifestOptions, Progress};
 
@@ -141,6 +141,7 @@ impl JobArguments {
     pub fn job(&self, preparation: ImagePreparation) -> Result<Arc<Job>, Failed> {
         let batches_ahead = 2.max((2 * self.thread_count()).div_ceil(self.batch_size as usize));
         let options = JobOptions {
+            order: ServingOrder::Strict,
             batch_size: self.batch_size as usize,
             batches_ahead,
             batches_held: 2,

@@ -68,6 +68,14 @@ impl Ledger {
         Self { len, done: Bits::new(len), leased: Bits::new(len), served: 0, failed: 0, in_lease: 0 }
     }
 
+    /// More positions have become known: `len` in all. They are left.
+    pub fn extend(&mut self, len: u32) {
+        self.len = self.len.max(len);
+        let words = (self.len as usize).div_ceil(64);
+        self.done.0.resize(words, 0);
+        self.leased.0.resize(words, 0);
+    }
+
     /// How many positions there are.
     #[must_use]
     pub fn len(&self) -> u32 {

@@ -4,6 +4,7 @@
 //! what it was told; the engine tells it what really happened, the tests tell it what might.
 #![forbid(unsafe_code)]
 
+mod assembly;
 mod fingerprint;
 mod form;
 mod ledger;
@@ -13,6 +14,7 @@ mod rng;
 mod sample;
 mod shard;
 
+pub use assembly::{Assembly, Place};
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;
 pub use ledger::{Ledger, LedgerError, SavedLedger};

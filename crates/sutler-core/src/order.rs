@@ -1,12 +1,15 @@
 //! Which sample a job gets next.
 //!
 //! An epoch of a job is a global *sequence* of samples, cut into batches per rank. `order="strict"` serves it as it is.
-//! What was consumed is always a prefix of the global sequence (see [`Shard`]), so a checkpoint is one number
-//! and can be taken up by any number of ranks.
+//! What was consumed is then always a prefix of the global sequence (see [`Shard`]), so a checkpoint is one number
+//! and can be taken up by any number of ranks. `order="ready"` serves the same samples, and a checkpoint needs to say
+//! which of them ([`Ledger`]).
+
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Permutation, SampleId, Shard};
+use crate::{Ledger, Permutation, SampleId, Shard};
 
 /// What a job asks of every epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,41 +61,19 @@ pub enum OrderError {
     },
 }
 
-/// The global sequence of an epoch.
-#[derive(Clone, Debug)]
-enum Sequence {
-    /// Every sample once, in this order.
-    Permuted(Permutation),
-    /// What a user's sampler drew; repeats and gaps are the sampler's business.
-    Drawn(Vec<SampleId>),
-}
-
-impl Sequence {
-    fn len(&self) -> u64 {
-        match self {
-            Sequence::Permuted(permutation) => u64::from(permutation.len()),
-            Sequence::Drawn(samples) => samples.len() as u64,
-        }
-    }
-
-    fn sample_at(&self, position: u64) -> SampleId {
-        match self {
-            Sequence::Permuted(permutation) => permutation.sample_at(position as u32),
-            Sequence::Drawn(samples) => samples[position as usize],
-        }
-    }
-}
-
 /// How a rank's positions are cut into batches.
 #[derive(Clone, Debug)]
 enum Cuts {
     /// Every batch full but perhaps the last.
     Every(u32),
-    /// Batch `k` holds positions `ends[k-1]..ends[k]`: a user's batch sampler decided.
-    At(Vec<u64>),
+    /// Batch `k` holds the positions `ranges[k]`: a user's batch sampler decided.
+    At(Vec<Range<u64>>),
 }
 
-/// The rest of one rank's epoch in strict order.
+/// The rest of one rank's epoch.
+///
+/// The rank's share from the cursor on is a row of *positions*. Those that are still to be served, in order, are the
+/// *steps* of this plan: all of them, unless a checkpoint says that some are done ([`EpochPlan::without`]).
 #[derive(Clone, Debug)]
 pub struct EpochPlan {
     sequence: Sequence,
@@ -101,6 +82,12 @@ pub struct EpochPlan {
     /// How many samples this rank still gets, padding included, dropped ones not.
     share: u64,
     cuts: Cuts,
+    drop_last: bool,
+    /// What is done already, and the positions that are left, where not all of them are.
+    done: Option<Ledger>,
+    left: Option<Vec<u32>>,
+    /// Whether a sampler may draw more.
+    open: bool,
 }
 
 /// The samples of one batch.
@@ -108,144 +95,264 @@ pub struct EpochPlan {
 pub struct BatchPlan {
     /// Its number in the plan, from 0.
     pub index: u64,
-    /// In the order of delivery.
+    /// The rank's position of the first sample. The others follow, unless the plan leaves some out.
+    pub first_position: u32,
+    /// The samples, in order.
     pub samples: Vec<SampleId>,
 }
 
 impl EpochPlan {
-    /// The rest of an epoch over all samples, shuffled or in listing order, from `cursor` on.
+    /// The rest of an epoch in which every sample is served once, in the order of the permutation.
     ///
     /// # Errors
-    /// When the batch size is 0.
+    /// When a batch cannot hold a sample.
     pub fn new(permutation: Permutation, spec: &JobSpec, cursor: JobCursor) -> Result<Self, OrderError> {
-        Self::of(Sequence::Permuted(permutation), spec, cursor)
-    }
-
-    /// The rest of an epoch that a user's sampler drew, from `cursor` on. The sampler has done the sharding.
-    ///
-    /// # Errors
-    /// When the batch size is 0 or an index is outside the dataset.
-    pub fn drawn(
-        indices: &[u64],
-        samples: u32,
-        batch_size: u32,
-        drop_last: bool,
-        cursor: JobCursor,
-    ) -> Result<Self, OrderError> {
-        let spec = JobSpec { batch_size, drop_last, shard: Shard::WHOLE };
-        Self::of(Sequence::Drawn(check_indices(indices, samples)?), &spec, cursor)
-    }
-
-    /// The rest of an epoch that a user's batch sampler drew, from `cursor` on.
-    ///
-    /// # Errors
-    /// When an index is outside the dataset or a batch has none.
-    pub fn drawn_batches(batches: &[Vec<u64>], samples: u32, cursor: JobCursor) -> Result<Self, OrderError> {
-        let mut drawn = Vec::new();
-        let mut ends = Vec::new();
-        for (index, batch) in batches.iter().enumerate() {
-            if batch.is_empty() {
-                return Err(OrderError::EmptyDrawnBatch { index });
-            }
-            drawn.extend(check_indices(batch, samples)?);
-            ends.push(drawn.len() as u64);
-        }
-        ends.retain(|&end| end > cursor.consumed);
-        let share = (drawn.len() as u64).saturating_sub(cursor.consumed);
-        Ok(Self {
-            sequence: Sequence::Drawn(drawn),
-            shard: Shard::WHOLE,
-            cursor,
-            share,
-            cuts: Cuts::At(ends),
-        })
-    }
-
-    fn of(sequence: Sequence, spec: &JobSpec, cursor: JobCursor) -> Result<Self, OrderError> {
         if spec.batch_size == 0 {
             return Err(OrderError::EmptyBatch);
         }
+        let sequence = Sequence::Permuted(permutation);
         let rest = sequence.len().saturating_sub(cursor.consumed);
         let mut share = spec.shard.share(rest, spec.drop_last);
         if spec.drop_last {
             share -= share % u64::from(spec.batch_size);
         }
-        Ok(Self { sequence, shard: spec.shard, cursor, share, cuts: Cuts::Every(spec.batch_size) })
+        Ok(Self {
+            sequence,
+            shard: spec.shard,
+            cursor,
+            share,
+            cuts: Cuts::Every(spec.batch_size),
+            drop_last: spec.drop_last,
+            done: None,
+            left: None,
+            open: false,
+        })
     }
 
-    /// How many batches are left.
+    /// The rest of an epoch that a user's sampler draws: nothing as yet, see [`EpochPlan::extend`].
+    ///
+    /// # Errors
+    /// When a batch cannot hold a sample.
+    pub fn to_be_drawn(batch_size: u32, drop_last: bool, cursor: JobCursor) -> Result<Self, OrderError> {
+        if batch_size == 0 {
+            return Err(OrderError::EmptyBatch);
+        }
+        Ok(Self::open(Cuts::Every(batch_size), drop_last, cursor))
+    }
+
+    /// The rest of an epoch that a user's batch sampler draws: nothing as yet, see [`EpochPlan::extend_batches`].
     #[must_use]
-    pub fn batches(&self) -> u64 {
-        match &self.cuts {
-            Cuts::Every(size) => self.share.div_ceil(u64::from(*size)),
-            Cuts::At(ends) => ends.len() as u64,
+    pub fn batches_to_be_drawn(cursor: JobCursor) -> Self {
+        Self::open(Cuts::At(Vec::new()), false, cursor)
+    }
+
+    fn open(cuts: Cuts, drop_last: bool, cursor: JobCursor) -> Self {
+        Self {
+            sequence: Sequence::Drawn { first: cursor.consumed, samples: Vec::new() },
+            shard: Shard::WHOLE,
+            cursor,
+            share: 0,
+            cuts,
+            drop_last,
+            done: None,
+            left: None,
+            open: true,
         }
     }
 
-    /// How many samples are left for this rank, padding included.
-    #[must_use]
-    pub fn samples(&self) -> u64 {
-        self.share
+    /// The sampler has drawn these after what was consumed and drawn before; the dataset has `samples` samples.
+    ///
+    /// # Errors
+    /// When an index is none of the dataset's. Nothing is added then.
+    pub fn extend(&mut self, indices: &[u64], samples: u32) -> Result<(), OrderError> {
+        let drawn = check_indices(indices, samples)?;
+        self.add(drawn);
+        Ok(())
     }
 
-    /// The most samples any batch holds.
-    #[must_use]
-    pub fn batch_size_max(&self) -> u64 {
-        match &self.cuts {
-            Cuts::Every(size) => u64::from(*size).min(self.share),
-            Cuts::At(ends) => {
-                let mut start = self.cursor.consumed;
-                let mut longest = 0;
-                for &end in ends {
-                    longest = longest.max(end - start);
-                    start = end;
-                }
-                longest
+    /// The batch sampler has drawn these batches after what was consumed and drawn before.
+    ///
+    /// # Errors
+    /// When a batch is empty or an index is none of the dataset's. Nothing is added then.
+    pub fn extend_batches(&mut self, batches: &[Vec<u64>], samples: u32) -> Result<(), OrderError> {
+        let mut drawn = Vec::new();
+        let mut ranges = Vec::with_capacity(batches.len());
+        for (index, batch) in batches.iter().enumerate() {
+            if batch.is_empty() {
+                return Err(OrderError::EmptyDrawnBatch { index: self.batches() as usize + index });
+            }
+            let start = self.share + drawn.len() as u64;
+            drawn.extend(check_indices(batch, samples)?);
+            ranges.push(start..start + batch.len() as u64);
+        }
+        ranges.retain(|range| !self.is_done(range.start as u32));
+        if let Cuts::At(all) = &mut self.cuts {
+            all.extend(ranges);
+        }
+        self.add(drawn);
+        Ok(())
+    }
+
+    fn add(&mut self, drawn: Vec<SampleId>) {
+        let before = self.share;
+        self.share += drawn.len() as u64;
+        let added = before as u32..self.share as u32;
+        if let (Some(left), Some(done)) = (&mut self.left, &self.done) {
+            left.extend(added.filter(|&position| !done.is_done(position)));
+        }
+        if let Sequence::Drawn { samples, .. } = &mut self.sequence {
+            samples.extend(drawn);
+        }
+    }
+
+    /// The sampler is at its end.
+    pub fn end(&mut self) {
+        self.open = false;
+        if let (true, Cuts::Every(size)) = (self.drop_last, &self.cuts) {
+            let size = u64::from(*size);
+            match &mut self.left {
+                Some(left) => left.truncate(left.len() - left.len() % size as usize),
+                None => self.share -= self.share % size,
             }
         }
     }
 
-    /// The samples of batch `index`, counted from where the plan begins.
+    /// Whether a sampler may draw more.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// The same plan without the positions that are done, of those it has and of those that are yet to be drawn.
+    #[must_use]
+    pub fn without(mut self, done: Ledger) -> Self {
+        match &mut self.cuts {
+            Cuts::Every(_) => {
+                let left = (0..self.share as u32).filter(|&position| !done.is_done(position));
+                self.left = Some(left.collect());
+            }
+            Cuts::At(ranges) => ranges.retain(|range| !done.is_done(range.start as u32)),
+        }
+        self.done = Some(done);
+        self
+    }
+
+    fn is_done(&self, position: u32) -> bool {
+        self.done.as_ref().is_some_and(|done| done.is_done(position))
+    }
+
+    /// How many batches are left, as far as is known while the plan is open.
+    #[must_use]
+    pub fn batches(&self) -> u64 {
+        match &self.cuts {
+            Cuts::Every(size) => self.steps().div_ceil(u64::from(*size)),
+            Cuts::At(ranges) => ranges.len() as u64,
+        }
+    }
+
+    /// How many steps there are in the batches that are left.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        match &self.cuts {
+            Cuts::Every(size) => {
+                let steps = self.left.as_ref().map_or(self.share, |left| left.len() as u64);
+                // What does not fill a batch yet may do so when more is drawn.
+                if self.open { steps - steps % u64::from(*size) } else { steps }
+            }
+            Cuts::At(ranges) => ranges.iter().map(|range| range.end - range.start).sum(),
+        }
+    }
+
+    /// How many positions this rank has from the cursor on, done or left.
+    #[must_use]
+    pub fn positions(&self) -> u64 {
+        self.share
+    }
+
+    /// The size of every batch but perhaps the last, unless a batch sampler decides.
+    #[must_use]
+    pub fn batch_size(&self) -> Option<u32> {
+        match &self.cuts {
+            Cuts::Every(size) => Some(*size),
+            Cuts::At(_) => None,
+        }
+    }
+
+    /// The samples of batch `index`, one of [`EpochPlan::batches`].
     #[must_use]
     pub fn batch(&self, index: u64) -> BatchPlan {
-        let (start, end) = self.bounds(index);
-        BatchPlan { index, samples: (start..end).map(|step| self.sample(step)).collect() }
+        let range = self.range(index);
+        BatchPlan {
+            index,
+            first_position: range.start as u32,
+            samples: range.map(|step| self.sample(step)).collect(),
+        }
     }
 
-    /// How many samples batch `index` holds.
+    /// The rank's position of a step, where batches are not drawn.
     #[must_use]
-    pub fn batch_len(&self, index: u64) -> u64 {
-        let (start, end) = self.bounds(index);
-        end - start
+    pub fn position(&self, step: u64) -> u32 {
+        self.left.as_ref().map_or(step as u32, |left| left[step as usize])
     }
 
-    /// The cursor after `batches` batches of this plan were consumed by every rank.
+    /// The sample of a step, where batches are not drawn.
+    #[must_use]
+    pub fn sample(&self, step: u64) -> SampleId {
+        let position = u64::from(self.position(step));
+        let place = self.shard.position(self.cursor.consumed, position);
+        // Past the end of the sequence a rank is given some of its beginning, so that all have equally many.
+        let place = if self.open { place } else { place % self.sequence.len() };
+        self.sequence.sample_at(place)
+    }
+
+    /// The cursor after `batches` more batches of a plan without gaps.
     #[must_use]
     pub fn cursor_after(&self, batches: u64) -> JobCursor {
         if batches == 0 {
             return self.cursor;
         }
-        let (_, end) = self.bounds(batches - 1);
+        let end = self.range(batches - 1).end;
         let consumed = self.cursor.consumed + end * u64::from(self.shard.world_size());
         JobCursor { epoch: self.cursor.epoch, consumed: consumed.min(self.sequence.len()) }
     }
 
-    /// This rank's sample number `step` (padding wraps around to the start of the sequence, as PyTorch's does).
-    fn sample(&self, step: u64) -> SampleId {
-        self.sequence.sample_at(self.shard.position(self.cursor.consumed, step) % self.sequence.len())
-    }
-
-    /// A batch's first step and the one after its last, counted from where the plan begins.
-    fn bounds(&self, index: u64) -> (u64, u64) {
+    /// The steps of a batch; the positions, where batches are drawn.
+    fn range(&self, index: u64) -> Range<u64> {
         match &self.cuts {
             Cuts::Every(size) => {
-                let start = (index * u64::from(*size)).min(self.share);
-                (start, (start + u64::from(*size)).min(self.share))
+                let start = (index * u64::from(*size)).min(self.steps());
+                start..(start + u64::from(*size)).min(self.steps())
             }
-            Cuts::At(ends) => {
-                let start = if index == 0 { self.cursor.consumed } else { ends[index as usize - 1] };
-                (start - self.cursor.consumed, ends[index as usize] - self.cursor.consumed)
-            }
+            Cuts::At(ranges) => ranges[index as usize].clone(),
+        }
+    }
+}
+
+/// The global sequence of an epoch.
+#[derive(Clone, Debug)]
+enum Sequence {
+    /// Every sample once, in this order.
+    Permuted(Permutation),
+    /// What a user's sampler drew; repeats and gaps are the sampler's business.
+    Drawn {
+        /// The place of the first one that is kept; those before it were consumed long ago.
+        first: u64,
+        samples: Vec<SampleId>,
+    },
+}
+
+impl Sequence {
+    fn len(&self) -> u64 {
+        match self {
+            Sequence::Permuted(permutation) => u64::from(permutation.len()),
+            Sequence::Drawn { first, samples } => first + samples.len() as u64,
+        }
+    }
+
+    fn sample_at(&self, place: u64) -> SampleId {
+        match self {
+            Sequence::Permuted(permutation) => permutation.sample_at(place as u32),
+            Sequence::Drawn { first, samples } => samples[(place - first) as usize],
         }
     }
 }
@@ -343,13 +450,76 @@ mod tests {
 
         #[test]
         fn batch_samplers_are_followed_to_the_letter(batches in prop::collection::vec(prop::collection::vec(0u64..50, 1..9), 0..12), stop: usize) {
-            let whole = EpochPlan::drawn_batches(&batches, 50, JobCursor::start_of(0)).unwrap();
+            let mut whole = EpochPlan::batches_to_be_drawn(JobCursor::start_of(0));
+            whole.extend_batches(&batches, 50).unwrap();
             prop_assert_eq!(whole.batches() as usize, batches.len());
             let stop = stop % (batches.len() + 1);
-            let rest = EpochPlan::drawn_batches(&batches, 50, whole.cursor_after(stop as u64)).unwrap();
+            let mut rest = EpochPlan::batches_to_be_drawn(whole.cursor_after(stop as u64));
+            for batch in &batches[stop..] {
+                rest.extend_batches(std::slice::from_ref(batch), 50).unwrap();
+            }
+            rest.end();
             let expected: Vec<Vec<u32>> = batches[stop..].iter().map(|b| b.iter().map(|&i| i as u32).collect()).collect();
             prop_assert_eq!(all(&rest), expected);
-            prop_assert_eq!(rest.batch_size_max() as usize, batches[stop..].iter().map(Vec::len).max().unwrap_or(0));
+            prop_assert_eq!(rest.cursor_after(rest.batches()).consumed as usize, batches.iter().map(Vec::len).sum::<usize>());
+        }
+
+        /// What a sampler draws is served the same whether it is drawn at once or bit by bit, and a plan that is still
+        /// open promises full batches only.
+        #[test]
+        fn drawing_bit_by_bit_makes_no_difference(
+            indices in prop::collection::vec(0u64..50, 0..60), batch_size in 1u32..9, pieces in 1usize..9, drop_last: bool, done in prop::collection::vec(any::<bool>(), 60),
+        ) {
+            let start = JobCursor { epoch: 0, consumed: 7 };
+            let mut ledger = Ledger::new(10);
+            for (position, _) in done[..10].iter().enumerate().filter(|(_, done)| **done) {
+                ledger.lease(position as u32).unwrap();
+                ledger.serve(position as u32).unwrap();
+            }
+            for resumed in [false, true] {
+                let plan = || {
+                    let plan = EpochPlan::to_be_drawn(batch_size, drop_last, start).unwrap();
+                    if resumed { plan.without(ledger.clone()) } else { plan }
+                };
+                let mut whole = plan();
+                whole.extend(&indices, 50).unwrap();
+                whole.end();
+                let mut growing = plan();
+                let mut promised = Vec::new();
+                for piece in indices.chunks(pieces) {
+                    growing.extend(piece, 50).unwrap();
+                    promised = all(&growing);
+                    prop_assert!(promised.iter().all(|batch| batch.len() == batch_size as usize));
+                }
+                growing.end();
+                prop_assert_eq!(&all(&whole)[..promised.len()], &promised[..]);
+                prop_assert_eq!(all(&whole), all(&growing));
+                let expected = indices.iter().enumerate().filter(|&(position, _)| !resumed || !ledger.is_done(position as u32));
+                let mut expected: Vec<u32> = expected.map(|(_, &index)| index as u32).collect();
+                if drop_last {
+                    expected.truncate(expected.len() - expected.len() % batch_size as usize);
+                }
+                prop_assert_eq!(all(&whole).concat(), expected);
+            }
+        }
+
+        /// What is done is left out, and nothing else.
+        #[test]
+        fn a_plan_without_what_is_done_has_the_rest(n in 1u32..100, batch_size in 1u32..9, world in 1u32..4, done in prop::collection::vec(any::<bool>(), 100)) {
+            for rank in 0..world {
+                let spec = JobSpec { batch_size, drop_last: false, shard: Shard::new(rank, world).unwrap() };
+                let whole = plan(n, &spec, JobCursor::start_of(3));
+                let mut ledger = Ledger::new(whole.positions() as u32);
+                for position in (0..ledger.len()).filter(|&position| done[position as usize]) {
+                    ledger.lease(position).unwrap();
+                    ledger.serve(position).unwrap();
+                }
+                let expected: Vec<u32> =
+                    (0..whole.steps()).filter(|&step| !done[step as usize]).map(|step| whole.sample(step).0).collect();
+                let rest = whole.without(ledger);
+                prop_assert_eq!(rest.steps() as usize, expected.len());
+                prop_assert_eq!(all(&rest).concat(), expected);
+            }
         }
     }
 
@@ -358,12 +528,16 @@ mod tests {
         let spec = JobSpec { batch_size: 0, drop_last: false, shard: Shard::WHOLE };
         let refused = EpochPlan::new(Permutation::identity(3), &spec, JobCursor::start_of(0));
         assert_eq!(refused.unwrap_err(), OrderError::EmptyBatch);
-        let refused = EpochPlan::drawn(&[0, 3], 3, 1, false, JobCursor::start_of(0));
+        let mut plan = EpochPlan::to_be_drawn(1, false, JobCursor::start_of(0)).unwrap();
         assert_eq!(
-            refused.unwrap_err().to_string(),
+            plan.extend(&[0, 3], 3).unwrap_err().to_string(),
             "the sampler drew index 3, but the dataset has 3 samples"
         );
-        let refused = EpochPlan::drawn_batches(&[vec![0, 1], vec![]], 3, JobCursor::start_of(0));
-        assert_eq!(refused.unwrap_err(), OrderError::EmptyDrawnBatch { index: 1 });
+        assert_eq!(plan.steps(), 0);
+        let mut plan = EpochPlan::batches_to_be_drawn(JobCursor::start_of(0));
+        assert_eq!(
+            plan.extend_batches(&[vec![0, 1], vec![]], 3).unwrap_err(),
+            OrderError::EmptyDrawnBatch { index: 1 }
+        );
     }
 }

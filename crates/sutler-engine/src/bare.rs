@@ -31,9 +31,9 @@ pub fn bare_rate(
                     };
                     let mut own = OwnSample::default();
                     while let Some(&sample) = samples.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let target =
+                        let mut target =
                             if row.is_empty() { Target::Own(&mut own) } else { Target::Row(&mut row) };
-                        preparer.prepare(sample, epoch, target, &mut SampleRecord::start())?;
+                        preparer.prepare(sample, epoch, &mut target, &mut SampleRecord::start())?;
                     }
                     Ok(())
                 })

@@ -33,7 +33,6 @@ pub(crate) struct Outcome {
 /// sees all rows finished has it alone.
 pub(crate) struct OpenBatch {
     pub index: u64,
-    pub samples: Vec<SampleId>,
     row: RowSpec,
     memory: Option<BatchMemory>,
     /// One cell per row; each is set once, by the worker that was given the row.
@@ -41,9 +40,9 @@ pub(crate) struct OpenBatch {
 }
 
 impl OpenBatch {
-    pub fn new(index: u64, samples: Vec<SampleId>, row: RowSpec, memory: Option<BatchMemory>) -> Self {
-        let outcomes = samples.iter().map(|_| OnceLock::new()).collect();
-        Self { index, samples, row, memory, outcomes }
+    pub fn new(index: u64, rows: usize, row: RowSpec, memory: Option<BatchMemory>) -> Self {
+        let outcomes = std::iter::repeat_with(OnceLock::new).take(rows).collect();
+        Self { index, row, memory, outcomes }
     }
 
     /// The bytes of row `index`, for the worker that was given it.
@@ -77,8 +76,12 @@ impl OpenBatch {
         self.outcomes[row].get().is_none_or(|outcome| outcome.failure.is_some())
     }
 
-    /// The finished batch, in the consumer's hands. `label` tells each sample's label.
-    pub fn into_batch(mut self, label: impl Fn(SampleId) -> i64) -> (Batch, Vec<Outcome>) {
+    /// The finished batch of these samples, in the consumer's hands. `label` tells each sample's label.
+    pub fn into_batch(
+        mut self,
+        samples: &[SampleId],
+        label: impl Fn(SampleId) -> i64,
+    ) -> (Batch, Vec<Outcome>) {
         let mut outcomes: Vec<Outcome> = self.outcomes.into_iter().filter_map(OnceLock::into_inner).collect();
         let kept: Vec<usize> =
             outcomes.iter().enumerate().filter(|(_, o)| o.failure.is_none()).map(|(row, _)| row).collect();
@@ -88,7 +91,7 @@ impl OpenBatch {
                 memory.bytes_mut().copy_within(from * bytes..(from + 1) * bytes, to * bytes);
             }
         }
-        let ids: Vec<SampleId> = kept.iter().map(|&row| self.samples[row]).collect();
+        let ids: Vec<SampleId> = kept.iter().map(|&row| samples[row]).collect();
         let foreign =
             kept.iter().filter_map(|&row| outcomes[row].foreign.take().map(|sample| (row, sample))).collect();
         let owned =
@@ -102,6 +105,7 @@ impl OpenBatch {
             foreign: Mutex::new(foreign),
             labels: ids.iter().map(|&id| label(id)).collect(),
             ids,
+            positions: Vec::new(),
         };
         (batch, outcomes)
     }
@@ -118,6 +122,7 @@ pub struct Batch {
     foreign: Mutex<Vec<(usize, ForeignRow)>>,
     labels: Vec<i64>,
     ids: Vec<SampleId>,
+    pub(crate) positions: Vec<u32>,
 }
 
 impl Batch {
@@ -137,6 +142,13 @@ impl Batch {
     #[must_use]
     pub fn ids(&self) -> &[SampleId] {
         &self.ids
+    }
+
+    /// The positions of the epoch that are done with this batch: its own and those of batches that were passed over
+    /// since the one before it, for a checkpoint where batches are not served in order.
+    #[must_use]
+    pub fn positions(&self) -> &[u32] {
+        &self.positions
     }
 
     /// Their labels, in order.

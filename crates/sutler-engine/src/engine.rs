@@ -1,6 +1,5 @@
 //! The worker threads and what they share.
 
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -8,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use sutler_core::{EpochPlan, SampleId};
 
-use crate::batch::{OpenBatch, Outcome};
+use crate::batch::Outcome;
+use crate::place::{Claim, Claims};
 use crate::preparation::{Elsewhere, Order};
 use crate::run::{RunState, Ticket, Waited};
-use crate::{Failure, Job, OwnSample, Preparer, Run, RunError, SampleRecord, Target};
+use crate::{Failure, Job, Preparer, Run, RunError, SampleRecord};
 
 /// How many cores this process may use: its affinity mask and its cgroup's quota, whichever is smaller.
 #[must_use]
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// Workers wait here while no run has anything to do; rung when a run comes, or a batch is taken from a row.
     work: Condvar,
-    /// Consumers wait here for their front batch; rung when a batch is finished.
+    /// Consumers wait here for their next batch; rung when a batch is finished.
     ready: Condvar,
     threads: usize,
     /// The tools of consumers that prepare for themselves because there are no worker threads.
@@ -43,18 +43,18 @@ pub(crate) struct Shared {
     owner: u32,
 }
 
-/// Rows that a worker has finished, and whose batch it has let go of.
+/// A sample that a worker is done with.
 struct Finished {
     run: u64,
-    batch: u64,
-    rows: usize,
+    /// The batch with its row, which the worker has let go of; `None` when it had none because the run ended.
+    batch: Option<u64>,
     at: Instant,
     /// A failure that ends the run at once.
     fatal: Option<Failure>,
 }
 
 impl State {
-    /// Notes finished rows; true when the consumer has something to look at.
+    /// Notes a finished sample; true when the consumer has something to look at.
     fn finish(&mut self, finished: Finished) -> bool {
         // The run may have been called off meanwhile; then nobody wants to know.
         let Some(run) = self.runs.iter_mut().find(|run| run.id == finished.run) else { return false };
@@ -62,7 +62,7 @@ impl State {
             run.break_off(RunError::Sample(failure));
             return true;
         }
-        run.finish_rows(finished.batch, finished.rows, finished.at)
+        finished.batch.is_some_and(|batch| run.finish_row(batch, finished.at))
     }
 
     fn any_broken(&self) -> bool {
@@ -101,6 +101,19 @@ impl Shared {
         id
     }
 
+    /// Does something to a run, if it is still there.
+    pub fn with_run<T>(&self, id: u64, act: impl FnOnce(&mut RunState) -> T) -> Option<T> {
+        if !self.is_here() {
+            return None;
+        }
+        self.lock().runs.iter_mut().find(|run| run.id == id).map(act)
+    }
+
+    /// Wakes the workers: there may be work.
+    pub fn ring(&self) {
+        self.work.notify_all();
+    }
+
     pub fn remove_run(&self, id: u64) {
         if !self.is_here() {
             return;
@@ -113,11 +126,12 @@ impl Shared {
         self.ready.notify_all(); // whoever waits for this run's next batch waits in vain
     }
 
-    /// Waits for the front batch of a run. With no worker threads the caller does the work itself, at least one sample
+    /// Waits for the next batch of a run. With no worker threads the caller does the work itself, at least one sample
     /// of it however short the time, and goes on with the batch when it asks again.
     pub fn wait_for_batch(&self, id: u64, timeout: Duration) -> Result<Waited, RunError> {
         let deadline = Instant::now().checked_add(timeout);
         let mut worked = false;
+        let mut finished = Vec::new();
         let mut state = self.lock();
         loop {
             if state.closed {
@@ -126,7 +140,7 @@ impl Shared {
             let Some(run) = state.runs.iter_mut().find(|run| run.id == id) else {
                 return Err(RunError::Closed);
             };
-            if let Some(answer) = run.take_front() {
+            if let Some(answer) = run.take_next() {
                 drop(state);
                 self.work.notify_all();
                 return answer;
@@ -142,13 +156,14 @@ impl Shared {
             }
             let ticket = run.take_ticket(1, 1);
             drop(state);
-            let mut tools = self.inline.lock().unwrap_or_else(PoisonError::into_inner);
-            let finished = ticket.map(|ticket| tools.work(ticket));
-            drop(tools);
+            if let Some(ticket) = ticket {
+                let mut tools = self.inline.lock().unwrap_or_else(PoisonError::into_inner);
+                tools.work(self, &ticket, &mut finished);
+            }
             worked = true;
             state = self.lock();
-            if let Some(finished) = finished {
-                state.finish(finished);
+            for sample in finished.drain(..) {
+                state.finish(sample);
             }
         }
     }
@@ -156,12 +171,14 @@ impl Shared {
     /// What a worker thread does all its life.
     fn serve(&self) {
         let mut tools = Toolbox::default();
-        let mut finished: Option<Finished> = None;
+        let mut finished: Vec<Finished> = Vec::new();
         loop {
             let mut state = self.lock();
-            if let Some(finished) = finished.take()
-                && state.finish(finished)
-            {
+            let mut worth_a_look = false;
+            for sample in finished.drain(..) {
+                worth_a_look |= state.finish(sample);
+            }
+            if worth_a_look {
                 self.ready.notify_all();
             }
             let ticket = loop {
@@ -177,7 +194,7 @@ impl Shared {
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             };
             drop(state);
-            finished = Some(tools.work(ticket));
+            tools.work(self, &ticket, &mut finished);
         }
     }
 }
@@ -208,82 +225,57 @@ impl Toolbox {
         self.sets.last().map_or(1, |(_, preparer)| preparer.appetite())
     }
 
-    /// Prepares the samples of a ticket and lets go of their batch.
-    fn work(&mut self, ticket: Ticket) -> Finished {
-        let Ticket { run, job, epoch, batch, rows } = ticket;
-        let count = rows.len();
-        let fatal = match self.work_elsewhere(&job, &batch, epoch, rows.clone()) {
-            Some(fatal) => fatal,
-            None => {
-                for row in rows {
-                    self.work_here(&job, &batch, epoch, row);
-                }
-                None
+    /// Prepares the samples of a ticket, lets go of their batches and tells which rows are finished.
+    fn work(&mut self, shared: &Shared, ticket: &Ticket, finished: &mut Vec<Finished>) {
+        if ticket.job.preparation.is_elsewhere() {
+            self.work_elsewhere(shared, ticket, finished);
+        } else {
+            for (index, &sample) in ticket.samples().iter().enumerate() {
+                let mut claim = Claim::of(shared, ticket, index);
+                self.work_here(ticket, sample, &mut claim);
+                let (run, batch) = (ticket.run, claim.let_go());
+                finished.push(Finished { run, batch, at: Instant::now(), fatal: None });
             }
-        };
-        let index = batch.index;
-        drop(batch);
-        Finished { run, batch: index, rows: count, at: Instant::now(), fatal }
+        }
     }
 
-    /// Has the samples prepared elsewhere, if that is how this job works; then tells whether that ends the run.
-    fn work_elsewhere(
-        &mut self,
-        job: &Arc<Job>,
-        batch: &OpenBatch,
-        epoch: u32,
-        rows: Range<usize>,
-    ) -> Option<Option<Failure>> {
-        if !job.preparation.is_elsewhere() {
-            return None;
-        }
-        let samples = &batch.samples[rows.clone()];
-        let order = Order {
-            epoch,
-            samples,
-            first_row: rows.start,
-            batch_rows: batch.samples.len(),
-            offset: batch.shared_offset(),
-        };
-        let answers = self.of(job).prepare_elsewhere(&order);
-        let mut fatal = None;
-        for (row, Elsewhere { record, result }) in rows.zip(answers) {
+    /// Has the samples prepared elsewhere.
+    fn work_elsewhere(&mut self, shared: &Shared, ticket: &Ticket, finished: &mut Vec<Finished>) {
+        let samples = ticket.samples();
+        let order = Order { epoch: ticket.epoch, samples, whole_batch: ticket.is_whole_batch() };
+        let mut claims = Claims::of(shared, ticket);
+        let answers = self.of(&ticket.job).prepare_elsewhere(&order, &mut claims);
+        for (index, Elsewhere { record, result }) in answers.into_iter().enumerate() {
             let (foreign, failure) = match result {
                 Ok(foreign) => (Some(foreign), None),
                 Err(failure) => (None, Some(failure)),
             };
-            if fatal.is_none() {
-                fatal = failure.clone().filter(|failure| failure.fatal);
-            }
-            batch.finish(row, Outcome { record, finished: Instant::now(), failure, own: None, foreign });
+            let fatal = failure.clone().filter(|failure| failure.fatal);
+            let claim = claims.claim(index);
+            claim.finish(Outcome { record, finished: Instant::now(), failure, own: None, foreign });
+            let (run, batch) = (ticket.run, claim.let_go());
+            finished.push(Finished { run, batch, at: Instant::now(), fatal });
         }
-        Some(fatal)
     }
 
-    fn work_here(&mut self, job: &Arc<Job>, batch: &OpenBatch, epoch: u32, row: usize) {
-        let sample = batch.samples[row];
+    fn work_here(&mut self, ticket: &Ticket, sample: SampleId, claim: &mut Claim<'_>) {
         let mut record = SampleRecord::start();
-        let mut own = None;
         let result = catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: this ticket was the only one for this row: the ledger refuses to lease a position twice.
-            let target = match unsafe { batch.row(row) } {
-                Some(bytes) => Target::Row(bytes),
-                None => Target::Own(own.insert(OwnSample::default())),
-            };
-            self.of(job).prepare(sample, epoch, target, &mut record)
+            self.of(&ticket.job).prepare(sample, ticket.epoch, claim, &mut record)
         }));
         let failure = match result {
             Ok(Ok(())) => None,
             Ok(Err(failure)) => Some(failure),
             Err(panic) => {
                 // Whatever these tools were in the middle of, new ones start clean.
-                if let Some(index) = self.position(job) {
+                if let Some(index) = self.position(&ticket.job) {
                     self.sets.swap_remove(index);
                 }
-                Some(broken_tools(job, sample, &*panic))
+                Some(broken_tools(&ticket.job, sample, &*panic))
             }
         };
-        batch.finish(row, Outcome { record, finished: Instant::now(), failure, own, foreign: None });
+        let own = claim.take_own();
+        claim.finish(Outcome { record, finished: Instant::now(), failure, own, foreign: None });
     }
 }
 

@@ -7,7 +7,7 @@ use sutler_core::{SampleId, SampleRng};
 use sutler_media::{DType, Layout, Limits, Pipeline, Plan, Worker, probe};
 use sutler_store::{ReadBuffer, Source};
 
-use crate::{Failure, Preparation, Preparer, RowSpec, SampleRecord, Target};
+use crate::{Failure, Place, Preparation, Preparer, RowSpec, SampleRecord, Target};
 
 /// How the images of a job are prepared.
 #[derive(Clone)]
@@ -75,7 +75,7 @@ impl Preparer for ImagePreparer {
         &mut self,
         sample: SampleId,
         epoch: u32,
-        target: Target<'_>,
+        place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
         let ImagePreparation { source, pipeline, layout, limits, seed } = &self.preparation;
@@ -101,9 +101,10 @@ impl Preparer for ImagePreparer {
         let decoded = Instant::now();
         record.decode = decoded - fetched;
 
-        let out = match target {
-            Target::Row(row) => row,
-            Target::Own(own) => {
+        let out = match place.target() {
+            None => return Ok(()),
+            Some(Target::Row(row)) => row,
+            Some(Target::Own(own)) => {
                 let [height, width] = self.plan.output_size();
                 own.shape = [height, width, 3];
                 own.data.resize(self.preparation.bytes_of([height, width]), 0);

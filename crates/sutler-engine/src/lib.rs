@@ -12,6 +12,7 @@ mod failure;
 mod image;
 mod memory;
 mod metrics;
+mod place;
 mod preparation;
 mod process;
 mod run;
@@ -23,6 +24,9 @@ pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
 pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Metrics, Snapshot, StageSummary, Stalls};
-pub use preparation::{Elsewhere, ForeignRow, Order, Preparation, Preparer, RowSpec, SampleRecord, Target};
+pub use preparation::{
+    Elsewhere, ForeignRow, Order, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord, SharedRow,
+    Target,
+};
 pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive};
-pub use run::{Canceller, Job, JobOptions, Next, Run};
+pub use run::{Canceller, Job, JobOptions, Next, Run, ServingOrder};

@@ -30,6 +30,25 @@ pub enum Target<'a> {
     Own(&'a mut OwnSample),
 }
 
+/// How a sample's place is found out, at the moment it is to be written.
+///
+/// In an order where batches are filled as samples get ready, the answer depends on that moment; so ask when all that is
+/// left to do is writing.
+pub trait Place {
+    /// The place; `None` when nobody wants the sample any more.
+    fn target(&mut self) -> Option<Target<'_>>;
+}
+
+/// A place that is known beforehand.
+impl Place for Target<'_> {
+    fn target(&mut self) -> Option<Target<'_>> {
+        Some(match self {
+            Target::Row(row) => Target::Row(row),
+            Target::Own(own) => Target::Own(own),
+        })
+    }
+}
+
 /// What happened to one sample, and when. Every figure Sutler reports is summed up from these.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleRecord {
@@ -97,7 +116,7 @@ pub trait Preparation: Send + Sync {
 
 /// One worker's side of a [`Preparation`].
 pub trait Preparer: Send {
-    /// Prepares `sample` as epoch `epoch` wants it, and notes the stage times.
+    /// Prepares `sample` as epoch `epoch` wants it, and notes the stage times. Without a place to go it is left undone.
     ///
     /// # Errors
     /// When the sample cannot be read, decoded or transformed. What the target then holds is unspecified.
@@ -105,7 +124,7 @@ pub trait Preparer: Send {
         &mut self,
         sample: SampleId,
         epoch: u32,
-        target: Target<'_>,
+        place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure>;
 
@@ -117,7 +136,7 @@ pub trait Preparer: Send {
 
     /// Prepares several samples elsewhere and answers for each; called instead of [`Preparer::prepare`] where
     /// [`Preparation::is_elsewhere`].
-    fn prepare_elsewhere(&mut self, _order: &Order<'_>) -> Vec<Elsewhere> {
+    fn prepare_elsewhere(&mut self, _order: &Order<'_>, _rows: &mut dyn Rows) -> Vec<Elsewhere> {
         Vec::new()
     }
 }
@@ -128,10 +147,24 @@ pub struct Order<'a> {
     pub epoch: u32,
     /// Which ones.
     pub samples: &'a [SampleId],
-    /// The row of the first in its batch; the others follow.
-    pub first_row: usize,
-    /// How many rows the batch has, so that a worker knows whether it is given all of them.
-    pub batch_rows: usize,
+    /// Whether they are all the samples of a batch.
+    pub whole_batch: bool,
+}
+
+/// The rows that the samples of an order go into.
+pub trait Rows {
+    /// Whether they are to be asked for only when the samples are there.
+    fn are_late(&self) -> bool;
+
+    /// The row of the order's sample `index`, the same for each time it is asked; `None` when nobody wants it any more.
+    fn row(&mut self, index: usize) -> Option<SharedRow>;
+}
+
+/// A row of a batch that worker processes can write to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedRow {
+    /// Which row of its batch.
+    pub row: usize,
     /// Where the batch's memory begins in the shared memory, if it has any.
     pub offset: Option<usize>,
 }

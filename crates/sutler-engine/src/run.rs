@@ -1,16 +1,17 @@
 //! One epoch of a job: the plan on one side, the consumer on the other, a bounded row of batches between them.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sutler_core::{EpochPlan, JobCursor, Ledger};
+use sutler_core::{Assembly, EpochPlan, JobCursor, Ledger, SampleId};
 
 use crate::batch::{OpenBatch, block_bytes};
 use crate::engine::Shared;
 use crate::metrics::Delivery;
-use crate::{Arena, ArenaError, Batch, ErrorPolicy, Failure, Metrics, Preparation, RowSpec, RunError};
+use crate::{
+    Arena, ArenaError, Batch, BatchMemory, ErrorPolicy, Failure, Metrics, Preparation, RowSpec, RunError,
+};
 
 /// What a job asks of the engine beside its samples.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,22 @@ pub struct JobOptions {
     pub in_step: bool,
     /// Whether an epoch goes on after a batch that raised, as PyTorch's does, instead of raising the same again.
     pub go_on: bool,
+    /// In which order the samples of an epoch are served.
+    pub order: ServingOrder,
+}
+
+/// In which order the samples of an epoch are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServingOrder {
+    /// As planned.
+    Strict,
+    /// As they get ready: each in the batch it was planned for, or earlier, or at most so many batches later. Where a batch
+    /// sampler decides what is in a batch, or one worker makes all of it, whole batches are served as they get ready, each overtaken by at most so
+    /// many.
+    Ready {
+        /// So many batches.
+        lateness: u32,
+    },
 }
 
 /// What is prepared, how, and into which memory; the same for every epoch.
@@ -97,15 +114,21 @@ impl Job {
     }
 }
 
+/// The most samples in a ticket.
+const TICKET_MAX: usize = 64;
+
 /// A batch in the row between workers and consumer.
 struct InFlight {
     batch: Arc<OpenBatch>,
-    /// The rank's position of its first sample.
-    first_position: u32,
-    /// Rows no worker has taken yet begin here.
+    /// What is in its rows, and the rank's positions of that: known from the start, or as rows are given out.
+    samples: Vec<SampleId>,
+    positions: Vec<u32>,
+    /// Rows no worker has taken yet begin here, where they are known from the start.
     next_row: usize,
     open_rows: usize,
     ready_at: Option<Instant>,
+    /// How many later batches were served before this one.
+    overtaken: u32,
 }
 
 /// Samples to prepare.
@@ -113,40 +136,101 @@ pub(crate) struct Ticket {
     pub run: u64,
     pub job: Arc<Job>,
     pub epoch: u32,
-    pub batch: Arc<OpenBatch>,
-    /// Rows of the batch, and so samples; at least one.
-    pub rows: Range<usize>,
+    samples: TicketSamples,
+    pub rows: TicketRows,
+}
+
+/// The samples of a ticket.
+enum TicketSamples {
+    /// So many of these.
+    Few([SampleId; TICKET_MAX], usize),
+    /// All of a batch, for whoever does something with it as a whole.
+    Batch(Vec<SampleId>),
+}
+
+/// Where the samples of a ticket go.
+pub(crate) enum TicketRows {
+    /// Into the rows of this batch from this one on.
+    Known(Arc<OpenBatch>, usize),
+    /// That is decided when they are there; these are their steps, from this one on.
+    Late(u64),
+}
+
+impl Ticket {
+    /// The samples; at least one.
+    pub fn samples(&self) -> &[SampleId] {
+        match &self.samples {
+            TicketSamples::Few(samples, count) => &samples[..*count],
+            TicketSamples::Batch(samples) => samples,
+        }
+    }
+
+    /// Whether they are all the samples of a batch, because the preparation takes no less.
+    pub fn is_whole_batch(&self) -> bool {
+        matches!(self.samples, TicketSamples::Batch(_))
+    }
 }
 
 /// A run as workers see it; lives in the engine's shared state.
 pub(crate) struct RunState {
     pub id: u64,
     job: Arc<Job>,
-    plan: Arc<EpochPlan>,
+    plan: EpochPlan,
     epoch: u32,
     ledger: Ledger,
     in_flight: VecDeque<InFlight>,
-    /// The next batch to open, and the rank's position of its first sample.
+    /// The next batch to open.
     next_batch: u64,
-    next_position: u32,
+    /// Batches that were taken.
+    delivered: u64,
+    /// Where rows are given to samples as they get ready: who gets which, and the next step to be prepared.
+    late: Option<(Assembly, u64)>,
     /// An error that ends the run.
     broken: Option<RunError>,
 }
 
 impl RunState {
-    pub fn new(id: u64, job: Arc<Job>, plan: Arc<EpochPlan>, epoch: u32) -> Self {
-        let positions = u32::try_from(plan.samples()).expect("a rank's share is bounded by the dataset");
-        Self {
+    pub fn new(id: u64, job: Arc<Job>, plan: EpochPlan, epoch: u32) -> Self {
+        let late = match (job.options.order, plan.batch_size()) {
+            (ServingOrder::Ready { lateness }, Some(batch_size))
+                if !job.preparation.takes_whole_batches() =>
+            {
+                Some((Assembly::new(batch_size, lateness, plan.steps()), 0))
+            }
+            _ => None,
+        };
+        let mut state = Self {
             id,
             job,
             plan,
             epoch,
-            ledger: Ledger::new(positions),
+            ledger: Ledger::new(0),
             in_flight: VecDeque::new(),
             next_batch: 0,
-            next_position: 0,
+            delivered: 0,
+            late,
             broken: None,
+        };
+        state.ledger.extend(state.positions());
+        state
+    }
+
+    fn positions(&self) -> u32 {
+        u32::try_from(self.plan.positions()).expect("a rank's share is bounded by the dataset")
+    }
+
+    /// Changes the plan, which a sampler has drawn more of.
+    pub fn extend<E>(&mut self, change: impl FnOnce(&mut EpochPlan) -> Result<(), E>) -> Result<(), E> {
+        change(&mut self.plan)?;
+        self.ledger.extend(self.positions());
+        if let Some((assembly, _)) = &mut self.late {
+            assembly.extend(self.plan.steps());
         }
+        Ok(())
+    }
+
+    pub fn plan(&self) -> &EpochPlan {
+        &self.plan
     }
 
     /// The next samples to prepare, at most `appetite`, or `None` while the row of batches is full or the plan is at its
@@ -155,74 +239,139 @@ impl RunState {
         if self.broken.is_some() {
             return None;
         }
-        if self.in_flight.back().is_none_or(|last| last.next_row == last.batch.samples.len()) {
-            self.open_batch()?;
+        if self.late.is_some() {
+            return self.take_late_ticket(appetite, threads);
+        }
+        if self.in_flight.back().is_none_or(|last| last.next_row == last.samples.len()) {
+            self.open_planned_batch()?;
         }
         let last = self.in_flight.back_mut()?;
         let first = last.next_row;
-        let left = last.batch.samples.len() - first;
-        let count = if self.job.preparation.takes_whole_batches() {
-            left
+        let left = last.samples.len() - first;
+        let (samples, count) = if self.job.preparation.takes_whole_batches() {
+            (TicketSamples::Batch(last.samples.clone()), left)
         } else {
-            // However hungry one worker is, what is left of the batch is to be shared by all of them.
-            appetite.clamp(1, left.div_ceil(threads.max(1)))
+            let count = fair_share(appetite, left, threads);
+            let mut few = [SampleId(0); TICKET_MAX];
+            few[..count].copy_from_slice(&last.samples[first..first + count]);
+            (TicketSamples::Few(few, count), count)
         };
-        let rows = first..first + count;
-        for row in rows.clone() {
-            if let Err(error) = self.ledger.lease(last.first_position + row as u32) {
-                unreachable!("the plan gives every position out once: {error}");
-            }
-        }
-        last.next_row = rows.end;
-        Some(Ticket {
-            run: self.id,
-            job: Arc::clone(&self.job),
-            epoch: self.epoch,
-            batch: Arc::clone(&last.batch),
-            rows,
-        })
+        lease(&mut self.ledger, last.positions[first..first + count].iter().copied());
+        last.next_row += count;
+        let rows = TicketRows::Known(Arc::clone(&last.batch), first);
+        Some(Ticket { run: self.id, job: Arc::clone(&self.job), epoch: self.epoch, samples, rows })
     }
 
-    fn open_batch(&mut self) -> Option<()> {
+    fn take_late_ticket(&mut self, appetite: usize, threads: usize) -> Option<Ticket> {
+        let (_, next_step) = self.late.as_mut()?;
+        let batch_size = u64::from(self.plan.batch_size()?);
+        // No more steps than there are rows in the batches ahead, so that each is sure to find one.
+        let end =
+            self.plan.steps().min((self.delivered + self.job.options.batches_ahead as u64) * batch_size);
+        let first = *next_step;
+        if first >= end {
+            return None;
+        }
+        let left_of_batch = (batch_size - first % batch_size).min(end - first) as usize;
+        let count = fair_share(appetite, left_of_batch, threads);
+        *next_step += count as u64;
+        let steps = first..first + count as u64;
+        lease(&mut self.ledger, steps.clone().map(|step| self.plan.position(step)));
+        let mut samples = [SampleId(0); TICKET_MAX];
+        for (cell, step) in samples.iter_mut().zip(steps) {
+            *cell = self.plan.sample(step);
+        }
+        let samples = TicketSamples::Few(samples, count);
+        let rows = TicketRows::Late(first);
+        Some(Ticket { run: self.id, job: Arc::clone(&self.job), epoch: self.epoch, samples, rows })
+    }
+
+    /// Gives a step that is ready its row. `None` when the run has ended meanwhile.
+    pub fn give_row(&mut self, step: u64) -> Option<(Arc<OpenBatch>, usize)> {
+        if self.broken.is_some() {
+            return None;
+        }
+        let (assembly, _) = self.late.as_mut()?;
+        let place = assembly.place(step);
+        while self.next_batch <= place.batch {
+            let rows = self.late.as_ref()?.0.rows(self.next_batch) as usize;
+            match self.batch_memory(rows) {
+                Ok(memory) => {
+                    self.open_batch(rows, memory, Vec::with_capacity(rows), Vec::with_capacity(rows));
+                }
+                Err(error) => {
+                    // The sample is there and has nowhere to go: whatever is not served yet cannot be served.
+                    self.break_off(error);
+                    return None;
+                }
+            }
+        }
+        let entry = self.in_flight.get_mut((place.batch - self.delivered) as usize)?;
+        entry.samples.push(self.plan.sample(step));
+        entry.positions.push(self.plan.position(step));
+        Some((Arc::clone(&entry.batch), place.row as usize))
+    }
+
+    fn open_planned_batch(&mut self) -> Option<()> {
         if self.next_batch == self.plan.batches() || self.in_flight.len() >= self.job.options.batches_ahead {
             return None;
         }
-        let samples = self.plan.batch(self.next_batch).samples;
-        let rows = samples.len();
-        let row = self.job.preparation.row();
-        let memory = match &self.job.arena {
+        let planned = self.plan.batch(self.next_batch);
+        let rows = planned.samples.len();
+        match self.batch_memory(rows) {
+            Ok(memory) => {
+                let first = planned.first_position;
+                let positions = (first..first + rows as u32).collect();
+                self.open_batch(rows, memory, planned.samples, positions);
+                Some(())
+            }
+            Err(error) => {
+                // The consumer may let go of some when it takes the batches there are. If there are none, the
+                // run ends with the reason.
+                if self.in_flight.is_empty() {
+                    self.broken = Some(error);
+                }
+                None
+            }
+        }
+    }
+
+    fn batch_memory(&self, rows: usize) -> Result<Option<BatchMemory>, RunError> {
+        let bytes = block_bytes(self.job.preparation.row(), rows).unwrap_or(usize::MAX);
+        match &self.job.arena {
             // Where worker processes share memory and no slot of it is free, because the consumer hoards batches, the
             // samples of this one travel one by one.
-            None => self.job.preparation.shared_memory().and_then(|arena| arena.take_slot(0)),
-            Some(arena) => match arena.take(block_bytes(row, rows).unwrap_or(usize::MAX)) {
-                Ok(memory) => Some(memory),
-                Err(error) => {
-                    // The consumer may let go of some when it takes the batches there are. If there are none, the
-                    // run ends with the reason.
-                    if self.in_flight.is_empty() {
-                        self.broken = Some(RunError::Memory(error.to_string()));
-                    }
-                    return None;
-                }
-            },
-        };
+            None => Ok(self.job.preparation.shared_memory().and_then(|arena| arena.take_slot(0))),
+            Some(arena) => arena.take(bytes).map(Some).map_err(|error| RunError::Memory(error.to_string())),
+        }
+    }
+
+    fn open_batch(
+        &mut self,
+        rows: usize,
+        memory: Option<BatchMemory>,
+        samples: Vec<SampleId>,
+        positions: Vec<u32>,
+    ) {
+        let row = self.job.preparation.row();
         self.in_flight.push_back(InFlight {
-            batch: Arc::new(OpenBatch::new(self.next_batch, samples, row, memory)),
-            first_position: self.next_position,
+            batch: Arc::new(OpenBatch::new(self.next_batch, rows, row, memory)),
+            samples,
+            positions,
             next_row: 0,
             open_rows: rows,
             ready_at: None,
+            overtaken: 0,
         });
         self.next_batch += 1;
-        self.next_position += rows as u32;
-        Some(())
     }
 
-    /// A worker has finished `rows` rows of batch `index` and let go of the batch; true when they were the last.
-    pub fn finish_rows(&mut self, index: u64, rows: usize, now: Instant) -> bool {
-        let Some(front) = self.in_flight.front() else { return false };
-        let Some(entry) = self.in_flight.get_mut((index - front.batch.index) as usize) else { return false };
-        entry.open_rows -= rows;
+    /// A worker has finished a row of batch `index` and let go of the batch; true when it was the last.
+    pub fn finish_row(&mut self, index: u64, now: Instant) -> bool {
+        let Some(entry) = self.in_flight.iter_mut().find(|entry| entry.batch.index == index) else {
+            return false;
+        };
+        entry.open_rows -= 1;
         if entry.open_rows == 0 {
             entry.ready_at = Some(now);
         }
@@ -240,12 +389,33 @@ impl RunState {
         self.in_flight.clear();
     }
 
-    fn front_is_ready(&self) -> bool {
-        self.in_flight.front().is_some_and(|front| front.ready_at.is_some())
+    /// The batch to be served next, if it is finished.
+    fn next_ready(&self) -> Option<usize> {
+        let overtaking = match self.job.options.order {
+            ServingOrder::Ready { lateness } if self.late.is_none() => {
+                self.in_flight.front().is_some_and(|front| front.overtaken < lateness)
+            }
+            _ => false,
+        };
+        let candidates = if overtaking { self.in_flight.len() } else { 1 };
+        self.in_flight.iter().take(candidates).position(|entry| entry.ready_at.is_some())
     }
 
     fn is_finished(&self) -> bool {
-        self.in_flight.is_empty() && self.next_batch == self.plan.batches()
+        self.delivered == self.plan.batches() && !self.plan.is_open()
+    }
+}
+
+/// How many samples a worker gets at a time: however hungry it is, what is left of a batch is for all of them.
+fn fair_share(appetite: usize, left_of_batch: usize, threads: usize) -> usize {
+    appetite.clamp(1, left_of_batch.div_ceil(threads.max(1))).min(TICKET_MAX)
+}
+
+fn lease(ledger: &mut Ledger, positions: impl Iterator<Item = u32>) {
+    for position in positions {
+        if let Err(error) = ledger.lease(position) {
+            unreachable!("the plan gives every position out once: {error}");
+        }
     }
 }
 
@@ -264,9 +434,10 @@ pub struct Run {
     shared: Arc<Shared>,
     id: u64,
     job: Arc<Job>,
-    plan: Arc<EpochPlan>,
-    /// Batches taken, empty ones included.
-    taken: u64,
+    /// Where a checkpoint taken now would go on, as far as batches are served in order.
+    cursor: JobCursor,
+    /// Positions that are done with batches that were passed over, and so with the next one that is delivered.
+    passed: Vec<u32>,
     failed: u64,
     last_answer: Option<Instant>,
     /// When the request that is still unanswered was first made; a wait may be cut into several calls.
@@ -277,15 +448,15 @@ pub struct Run {
 
 impl Run {
     pub(crate) fn new(shared: Arc<Shared>, job: Arc<Job>, plan: EpochPlan, epoch: u32) -> Self {
-        let plan = Arc::new(plan);
-        let id = shared.add_run(|id| RunState::new(id, Arc::clone(&job), Arc::clone(&plan), epoch));
+        let cursor = plan.cursor_after(0);
+        let id = shared.add_run(|id| RunState::new(id, Arc::clone(&job), plan, epoch));
         *job.epoch_failures() = EpochFailures { run: id, list: Vec::new() };
         Self {
             shared,
             id,
             job,
-            plan,
-            taken: 0,
+            cursor,
+            passed: Vec::new(),
             failed: 0,
             last_answer: None,
             waiting_since: None,
@@ -294,16 +465,20 @@ impl Run {
         }
     }
 
-    /// How many batches this run delivers in all.
+    /// How many batches this run delivers in all; `None` while a sampler may draw more, and once the run is called off.
     #[must_use]
-    pub fn batches(&self) -> u64 {
-        self.plan.batches()
+    pub fn batches(&self) -> Option<u64> {
+        self.shared.with_run(self.id, |run| (!run.plan().is_open()).then(|| run.plan().batches())).flatten()
     }
 
-    /// Where a checkpoint taken after the last batch would go on.
-    #[must_use]
-    pub fn end(&self) -> JobCursor {
-        self.plan.cursor_after(self.plan.batches())
+    /// Changes the plan, which a sampler has drawn more of. A run that was called off takes no notice.
+    ///
+    /// # Errors
+    /// What the change says.
+    pub fn extend<E>(&self, change: impl FnOnce(&mut EpochPlan) -> Result<(), E>) -> Result<(), E> {
+        let changed = self.shared.with_run(self.id, |run| run.extend(change));
+        self.shared.ring();
+        changed.unwrap_or(Ok(()))
     }
 
     /// The way to call this run off from another thread.
@@ -312,10 +487,11 @@ impl Run {
         Canceller { shared: Arc::clone(&self.shared), run: self.id }
     }
 
-    /// Where a checkpoint taken now would go on.
+    /// Where a checkpoint taken now would go on, where batches are served in order. Elsewhere it stays where the run
+    /// began, and [`Batch::positions`] tell what is done.
     #[must_use]
     pub fn cursor(&self) -> JobCursor {
-        self.plan.cursor_after(self.taken)
+        self.cursor
     }
 
     /// The next batch, waiting at most `timeout` for it.
@@ -333,8 +509,8 @@ impl Run {
                 return Err(error.clone());
             }
             let left = timeout.saturating_sub(called.elapsed());
-            let (open, ready_at) = match self.shared.wait_for_batch(self.id, left)? {
-                Waited::Ready(open, ready_at) => (open, ready_at),
+            let taken = match self.shared.wait_for_batch(self.id, left)? {
+                Waited::Ready(taken) => taken,
                 Waited::TimedOut => return Ok(Next::TimedOut),
                 Waited::End => {
                     if let (false, Some(previous)) = (self.ended, self.last_answer) {
@@ -344,14 +520,16 @@ impl Run {
                     return Ok(Next::End);
                 }
             };
-            let open =
-                Arc::into_inner(open).expect("workers let go of a batch before they report it finished");
-            let (batch, outcomes) = open.into_batch(|sample| self.job.preparation.label(sample));
+            let open = Arc::into_inner(taken.batch)
+                .expect("workers let go of a batch before they report it finished");
+            let label = |sample| self.job.preparation.label(sample);
+            let (mut batch, outcomes) = open.into_batch(&taken.samples, label);
             let failures: Vec<Failure> = outcomes.iter().filter_map(|o| o.failure.clone()).collect();
             let last = failures.last().cloned();
-            if let Err(error) = self.note_failures(failures) {
+            if let Err(error) = self.note_failures(failures, taken.steps) {
                 if self.broken.is_none() {
-                    self.taken += 1;
+                    self.cursor = taken.cursor;
+                    self.passed.extend(taken.positions);
                     self.waiting_since = None;
                 }
                 return Err(error);
@@ -361,15 +539,17 @@ impl Run {
                 self.broken = Some(error.clone());
                 return Err(error);
             }
-            self.taken += 1;
+            self.cursor = taken.cursor;
+            self.passed.extend(taken.positions);
             let answered = Instant::now();
             self.job.metrics.record(
-                &Delivery { requested, ready: ready_at, answered, previous: self.last_answer },
+                &Delivery { requested, ready: taken.ready_at, answered, previous: self.last_answer },
                 &outcomes,
             );
             self.last_answer = Some(answered);
             if !batch.is_empty() {
                 self.waiting_since = None;
+                batch.positions = std::mem::take(&mut self.passed);
                 return Ok(Next::Batch(batch));
             }
             requested = answered;
@@ -377,7 +557,7 @@ impl Run {
         }
     }
 
-    fn note_failures(&mut self, failures: Vec<Failure>) -> Result<(), RunError> {
+    fn note_failures(&mut self, failures: Vec<Failure>, steps: u64) -> Result<(), RunError> {
         let Some(last) = failures.last().cloned() else { return Ok(()) };
         self.failed += failures.len() as u64;
         let first = failures[0].clone();
@@ -387,7 +567,7 @@ impl Run {
             noted.list.extend(failures);
         }
         drop(noted);
-        match self.job.options.errors.allowed(self.plan.samples()) {
+        match self.job.options.errors.allowed(steps) {
             Some(allowed) if self.failed > allowed => {
                 let error = match self.job.options.errors {
                     ErrorPolicy::Raise if self.job.options.go_on => return Err(RunError::Sample(first)),
@@ -421,20 +601,47 @@ impl Canceller {
     }
 }
 
-/// What waiting for a run's front batch came to.
+/// What waiting for a run's next batch came to.
 pub(crate) enum Waited {
-    Ready(Arc<OpenBatch>, Instant),
+    Ready(Taken),
     TimedOut,
     End,
 }
 
+/// A finished batch that the consumer has taken.
+pub(crate) struct Taken {
+    batch: Arc<OpenBatch>,
+    samples: Vec<SampleId>,
+    positions: Vec<u32>,
+    ready_at: Instant,
+    /// The run's cursor with this batch.
+    cursor: JobCursor,
+    /// How many steps the run has, as far as is known.
+    steps: u64,
+}
+
 impl RunState {
-    /// Takes the front batch if it is finished; `None` while it is not.
-    pub fn take_front(&mut self) -> Option<Result<Waited, RunError>> {
-        if self.front_is_ready() {
-            let front = self.in_flight.pop_front()?;
-            self.settle(&front);
-            return Some(Ok(Waited::Ready(front.batch, front.ready_at?)));
+    /// Takes the next batch if it is finished; `None` while it is not.
+    pub fn take_next(&mut self) -> Option<Result<Waited, RunError>> {
+        if let Some(index) = self.next_ready() {
+            for earlier in self.in_flight.iter_mut().take(index) {
+                earlier.overtaken += 1;
+            }
+            let entry = self.in_flight.remove(index)?;
+            self.settle(&entry);
+            self.delivered += 1;
+            if let Some((assembly, _)) = &mut self.late {
+                assembly.leave();
+            }
+            let batches = if self.job.options.order == ServingOrder::Strict { self.delivered } else { 0 };
+            return Some(Ok(Waited::Ready(Taken {
+                batch: entry.batch,
+                samples: entry.samples,
+                positions: entry.positions,
+                ready_at: entry.ready_at?,
+                cursor: self.plan.cursor_after(batches),
+                steps: self.plan.steps(),
+            })));
         }
         if let (true, Some(error)) = (self.in_flight.is_empty(), &self.broken) {
             return Some(Err(error.clone()));
@@ -443,10 +650,9 @@ impl RunState {
     }
 
     /// Writes a delivered batch into the ledger.
-    fn settle(&mut self, front: &InFlight) {
-        for row in 0..front.batch.samples.len() {
-            let position = front.first_position + row as u32;
-            let settled = if front.batch.failed(row) {
+    fn settle(&mut self, entry: &InFlight) {
+        for (row, &position) in entry.positions.iter().enumerate() {
+            let settled = if entry.batch.failed(row) {
                 self.ledger.fail(position)
             } else {
                 self.ledger.serve(position)

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sutler_engine::{Engine, Job};
+use sutler_engine::{Engine, Job, JobOptions, ServingOrder};
 
 use support::{Fake, job, next, options, whole};
 
@@ -44,6 +44,9 @@ fn allocations(engine: &Engine, job: &Arc<Job>, batches: u32, batch_size: u32) -
 /// The most allocations a batch may cost: its lists of samples, outcomes, labels and ids, and the way between threads.
 const PER_BATCH_MAX: f64 = 20.0;
 
+const STRICT: ServingOrder = ServingOrder::Strict;
+const READY: ServingOrder = ServingOrder::Ready { lateness: 8 };
+
 /// What a batch costs once everything has grown to its size.
 fn per_batch(engine: &Engine, job: &Arc<Job>, batches: u32, batch_size: u32) -> f64 {
     allocations(engine, job, batches, batch_size); // the tools, and the first growth of every list
@@ -57,8 +60,11 @@ fn per_batch(engine: &Engine, job: &Arc<Job>, batches: u32, batch_size: u32) -> 
 fn an_epoch_allocates_by_the_batch_and_not_by_the_sample() {
     for threads in [0, 2] {
         let engine = Engine::new(threads).unwrap();
-        for batch_size in [8, 64, 512] {
-            let job = job(&Arc::new(Fake::fixed(100)), options(batch_size as usize, 3));
+        for (batch_size, order) in
+            [(8, STRICT), (64, STRICT), (512, STRICT), (8, READY), (64, READY), (512, READY)]
+        {
+            let options = JobOptions { order, ..options(batch_size as usize, 3) };
+            let job = job(&Arc::new(Fake::fixed(100)), options);
             let cost = per_batch(&engine, &job, 100, batch_size);
             assert!(cost <= PER_BATCH_MAX, "{cost} for a batch of {batch_size} on {threads} threads");
         }

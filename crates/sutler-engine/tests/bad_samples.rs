@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use sutler_core::Shard;
 use sutler_engine::{Engine, ErrorPolicy, Job, JobOptions, RunError};
 
-use support::{Fake, check_batch, drain, job, next, options, plan, whole};
+use support::{Fake, check_batch, drain, drawn, job, next, options, plan, whole};
 
 fn with_policy(batch_size: usize, errors: ErrorPolicy) -> JobOptions {
     JobOptions { errors, ..options(batch_size, 3) }
@@ -57,10 +57,7 @@ fn an_error_is_raised_in_its_turn_and_stays() {
     for threads in [0, 1, 4] {
         // Sequential order, so that the bad sample is in the third batch.
         let order: Vec<u64> = (0..40).collect();
-        let sequential = || {
-            let start = sutler_core::JobCursor::start_of(0);
-            sutler_core::EpochPlan::drawn(&order, 40, 4, false, start).unwrap()
-        };
+        let sequential = || drawn(&order, 40, 4, sutler_core::JobCursor::start_of(0));
         let fake = Arc::new(Fake { bad: [9, 10].into(), ..Fake::fixed(12) });
         let engine = Engine::new(threads).unwrap();
         let job = job(&fake, with_policy(4, ErrorPolicy::Raise));
@@ -81,8 +78,7 @@ fn an_error_is_raised_in_its_turn_and_stays() {
 fn a_job_that_goes_on_passes_over_the_batch() {
     for threads in [0, 1, 4] {
         let order: Vec<u64> = (0..10).collect();
-        let plan =
-            sutler_core::EpochPlan::drawn(&order, 10, 2, false, sutler_core::JobCursor::start_of(0)).unwrap();
+        let plan = drawn(&order, 10, 2, sutler_core::JobCursor::start_of(0));
         let fake = Arc::new(Fake { bad: [2, 7].into(), ..Fake::fixed(12) });
         let engine = Engine::new(threads).unwrap();
         let job = job(&fake, JobOptions { go_on: true, ..with_policy(2, ErrorPolicy::Raise) });

@@ -5,10 +5,10 @@ mod support;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sutler_core::{EpochPlan, JobCursor, Shard};
+use sutler_core::{JobCursor, Shard};
 use sutler_engine::Engine;
 
-use support::{Fake, drain, epoch, job, options, plan, whole};
+use support::{Fake, drain, drawn_batches, epoch, job, options, plan, whole};
 
 fn threads() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0usize), Just(1), Just(2), Just(8)]
@@ -90,7 +90,7 @@ proptest! {
     ) {
         // The job's memory is cut for batches of two: larger ones get their own.
         let fake = Arc::new(Fake::fixed(4000));
-        let plan = EpochPlan::drawn_batches(&batches, 50, JobCursor::start_of(0)).unwrap();
+        let plan = drawn_batches(&batches, 50);
         let delivered = epoch(&fake, options(2, 2), plan, 0, threads);
         let ids: Vec<Vec<u64>> =
             delivered.iter().map(|batch| batch.ids.iter().map(|&id| u64::from(id)).collect()).collect();

@@ -215,7 +215,9 @@ impl Dataset {
             let mut sample = OwnSample::default();
             let mut record = SampleRecord::start();
             let mut preparer = preparation.preparer();
-            preparer.prepare(SampleId(index), epoch, Target::Own(&mut sample), &mut record).map(|()| sample)
+            preparer
+                .prepare(SampleId(index), epoch, &mut Target::Own(&mut sample), &mut record)
+                .map(|()| sample)
         });
         let sample = prepared.map_err(|failure| sample_error(py, &failure))?;
         Ok(Array::image(sample, pipeline.inner.output().dtype, Layout::Nchw))

@@ -8,9 +8,10 @@ use pyo3::exceptions::{
     PyIndexError, PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError,
 };
 use pyo3::prelude::*;
-use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, Shard};
+use sutler_core::{EpochPlan, JobCursor, JobSpec, OrderError, Permutation, Shard};
 use sutler_engine::{
     Canceller, ErrorPolicy, JobOptions, Key, Next, ProcessOptions, ProcessPreparation, Revive, RunError,
+    ServingOrder,
 };
 use sutler_media::{DType, Layout, OutputSpec};
 
@@ -18,6 +19,7 @@ use crate::array::Array;
 use crate::dataset::Dataset;
 use crate::errors::run_error;
 use crate::pipeline::Pipeline;
+use crate::served::{Positions, Served, without};
 
 /// How long a waiting consumer may keep Ctrl-C waiting.
 const SIGNAL_CHECK: Duration = Duration::from_millis(50);
@@ -76,7 +78,7 @@ impl Engine {
 
     /// Begins an epoch over all samples, from a cursor on. How many there are may be told anew for each epoch.
     #[allow(clippy::too_many_arguments)] // one call per epoch, by keyword
-    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size, samples=None))]
+    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size, samples=None, done=None))]
     fn start(
         &self,
         py: Python<'_>,
@@ -90,6 +92,7 @@ impl Engine {
         rank: u32,
         world_size: u32,
         samples: Option<u32>,
+        done: Option<&Served>,
     ) -> PyResult<Run> {
         let shard = Shard::new(rank, world_size).map_err(value_error)?;
         let spec = JobSpec { batch_size, drop_last, shard };
@@ -100,35 +103,31 @@ impl Engine {
             } else {
                 Permutation::identity(samples)
             };
-            EpochPlan::new(permutation, &spec, JobCursor { epoch, consumed })
+            EpochPlan::new(permutation, &spec, JobCursor { epoch, consumed }).map(|plan| without(plan, done))
         });
         self.begin(job, plan.map_err(value_error)?, epoch)
     }
 
-    /// Begins an epoch over what a sampler drew.
-    #[pyo3(signature = (job, indices, *, epoch, consumed, batch_size, drop_last))]
+    /// Begins an epoch that a sampler draws; see `Run.extend`.
+    #[pyo3(signature = (job, *, epoch, consumed, batch_size, drop_last, done=None))]
     fn start_drawn(
         &self,
         job: &Job,
-        indices: Vec<i64>,
         epoch: u32,
         consumed: u64,
         batch_size: u32,
         drop_last: bool,
+        done: Option<&Served>,
     ) -> PyResult<Run> {
-        let cursor = JobCursor { epoch, consumed };
-        let indices = positions(&indices, job.samples)?;
-        let plan = EpochPlan::drawn(&indices, job.samples, batch_size, drop_last, cursor);
-        self.begin(job, plan.map_err(value_error)?, epoch)
+        let plan = EpochPlan::to_be_drawn(batch_size, drop_last, JobCursor { epoch, consumed });
+        self.begin(job, without(plan.map_err(value_error)?, done), epoch)
     }
 
-    /// Begins an epoch over what a batch sampler drew.
-    #[pyo3(signature = (job, batches, *, epoch, consumed))]
-    fn start_batches(&self, job: &Job, batches: Vec<Vec<i64>>, epoch: u32, consumed: u64) -> PyResult<Run> {
-        let batches: Vec<Vec<u64>> =
-            batches.iter().map(|batch| positions(batch, job.samples)).collect::<PyResult<_>>()?;
-        let plan = EpochPlan::drawn_batches(&batches, job.samples, JobCursor { epoch, consumed });
-        self.begin(job, plan.map_err(value_error)?, epoch)
+    /// Begins an epoch that a batch sampler draws; see `Run.extend_batches`.
+    #[pyo3(signature = (job, *, epoch, consumed, done=None))]
+    fn start_batches(&self, job: &Job, epoch: u32, consumed: u64, done: Option<&Served>) -> PyResult<Run> {
+        let plan = EpochPlan::batches_to_be_drawn(JobCursor { epoch, consumed });
+        self.begin(job, without(plan, done), epoch)
     }
 
     /// Ends the threads and waits for them.
@@ -148,8 +147,7 @@ impl Engine {
         let engine = engine.as_ref().ok_or_else(|| PyRuntimeError::new_err("the loader is closed"))?;
         let run = engine.start(&job.inner, plan, epoch);
         Ok(Run {
-            batches: run.batches(),
-            end: run.end().consumed,
+            samples: job.samples,
             canceller: run.canceller(),
             inner: Mutex::new(Some(run)),
             output: job.output,
@@ -165,6 +163,11 @@ fn parse_policy(errors: &str, count_max: Option<u64>, rate_max: Option<f64>) -> 
         "budget" => Ok(ErrorPolicy::Budget { count_max, rate_max }),
         other => Err(PyValueError::new_err(format!("errors={other:?} is not a policy"))),
     }
+}
+
+/// The order in which samples are served, by how late one may be where they are served as they get ready.
+fn serving_order(lateness: Option<u32>) -> ServingOrder {
+    lateness.map_or(ServingOrder::Strict, |lateness| ServingOrder::Ready { lateness })
 }
 
 /// Takes over a socket that Python has detached from its own object.
@@ -209,7 +212,7 @@ impl Job {
     /// A job whose samples are prepared by worker processes. `revive` is called with a worker's number to start it anew and
     /// returns its socket, `post_mortem` to tell how it ended.
     #[staticmethod]
-    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, whole_batches, revive, post_mortem, errors, errors_max=None, errors_rate=None))]
+    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, whole_batches, revive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
         batch_size: usize,
@@ -221,6 +224,7 @@ impl Job {
         errors: &str,
         errors_max: Option<u64>,
         errors_rate: Option<f64>,
+        lateness: Option<u32>,
     ) -> PyResult<Self> {
         let policy = parse_policy(errors, errors_max, errors_rate)?;
         let processes = ProcessPreparation::new(ProcessOptions {
@@ -236,6 +240,7 @@ impl Job {
             errors: policy,
             go_on: true,
             in_step: false,
+            order: serving_order(lateness),
         };
         let inner = sutler_engine::Job::new(Arc::new(processes.clone()), options)
             .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
@@ -278,7 +283,7 @@ impl Job {
 
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
-    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None))]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None))]
     fn new(
         dataset: &Dataset,
         pipeline: &Pipeline,
@@ -291,12 +296,20 @@ impl Job {
         errors: &str,
         errors_max: Option<u64>,
         errors_rate: Option<f64>,
+        lateness: Option<u32>,
     ) -> PyResult<Self> {
         let layout = if channels_last { Layout::Nhwc } else { Layout::Nchw };
         let policy = parse_policy(errors, errors_max, errors_rate)?;
         let preparation = dataset.preparation(pipeline, layout, seed);
-        let options =
-            JobOptions { batch_size, batches_ahead, batches_held, errors: policy, go_on: false, in_step };
+        let options = JobOptions {
+            batch_size,
+            batches_ahead,
+            batches_held,
+            errors: policy,
+            go_on: false,
+            in_step,
+            order: serving_order(lateness),
+        };
         let inner = sutler_engine::Job::new(Arc::new(preparation), options)
             .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
         Ok(Self {
@@ -333,19 +346,43 @@ pub struct Run {
     inner: Mutex<Option<sutler_engine::Run>>,
     /// For `close`, which cannot wait until the consumer lets go.
     canceller: Canceller,
-    /// How many batches the run delivers in all.
-    #[pyo3(get)]
-    batches: u64,
-    /// How much of the epoch's sequence all ranks have consumed after the last batch.
-    #[pyo3(get)]
-    end: u64,
+    /// The size of the dataset, for what a sampler draws.
+    samples: u32,
     output: OutputSpec,
     layout: Layout,
 }
 
 #[pymethods]
 impl Run {
-    /// How much of the epoch's sequence all ranks have consumed.
+    /// How many batches the run delivers in all; `None` while a sampler may draw more, and after `close`.
+    #[getter]
+    fn batches(&self) -> Option<u64> {
+        let run = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        run.as_ref().and_then(sutler_engine::Run::batches)
+    }
+
+    /// The sampler has drawn these.
+    fn extend(&self, py: Python<'_>, indices: Vec<i64>) -> PyResult<()> {
+        let indices = positions(&indices, self.samples)?;
+        self.change(py, |plan| plan.extend(&indices, self.samples))
+    }
+
+    /// The batch sampler has drawn these.
+    fn extend_batches(&self, py: Python<'_>, batches: Vec<Vec<i64>>) -> PyResult<()> {
+        let batches: Vec<Vec<u64>> =
+            batches.iter().map(|batch| positions(batch, self.samples)).collect::<PyResult<_>>()?;
+        self.change(py, |plan| plan.extend_batches(&batches, self.samples))
+    }
+
+    /// The sampler is at its end.
+    fn end_drawing(&self, py: Python<'_>) -> PyResult<()> {
+        self.change(py, |plan| {
+            plan.end();
+            Ok(())
+        })
+    }
+
+    /// How much of the epoch's sequence all ranks have consumed, where batches are served in order.
     #[getter]
     fn consumed(&self) -> u64 {
         let run = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -393,6 +430,20 @@ impl Run {
             self.canceller.cancel();
             drop(self.inner.lock().unwrap_or_else(PoisonError::into_inner).take());
         });
+    }
+}
+
+impl Run {
+    fn change(
+        &self,
+        py: Python<'_>,
+        change: impl FnOnce(&mut EpochPlan) -> Result<(), OrderError> + Send,
+    ) -> PyResult<()> {
+        let changed = py.detach(|| {
+            let run = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            run.as_ref().map_or(Ok(()), |run| run.extend(change))
+        });
+        changed.map_err(value_error)
     }
 }
 
@@ -444,6 +495,11 @@ impl Batch {
     fn block(&self, offset: usize, shape: Vec<i64>, dtype: &str) -> PyResult<Array> {
         Array::block(&self.inner, offset, shape, dtype)
             .ok_or_else(|| PyValueError::new_err(format!("the batch has no {dtype} array there")))
+    }
+
+    /// The positions of the epoch that are done with this batch.
+    fn positions(&self) -> Positions {
+        Positions(self.inner.positions().to_vec())
     }
 
     fn labels(&self) -> Array {

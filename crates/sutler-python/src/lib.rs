@@ -6,6 +6,7 @@ mod dlpack;
 mod engine;
 mod errors;
 mod pipeline;
+mod served;
 
 use std::path::PathBuf;
 
@@ -17,6 +18,7 @@ use sutler_engine::bare_rate;
 use sutler_media::Layout;
 
 use crate::errors::sample_error;
+use crate::served::without;
 
 /// The order of an epoch over `samples` samples.
 fn permutation(samples: u32, shuffle: bool, seed: u64, epoch: u32) -> Permutation {
@@ -34,6 +36,8 @@ mod _sutler {
     use crate::engine::{Batch, Engine, Job, Run};
     #[pymodule_export]
     use crate::pipeline::{Pipeline, draw};
+    #[pymodule_export]
+    use crate::served::{Positions, Served};
 
     use super::*;
 
@@ -97,15 +101,13 @@ mod _sutler {
         Ok((0..plan.batches()).flat_map(|index| plan.batch(index).samples).map(|sample| sample.0).collect())
     }
 
-    /// The batches of a rank's epoch from a cursor on, and how much of the epoch is consumed after each. `indices` are what
-    /// a sampler drew, `batches` what a batch sampler drew.
+    /// The batches of a rank's epoch from a cursor on, without what is done; with each, how much of the epoch is consumed
+    /// after it and the positions it takes.
     #[pyfunction]
-    #[pyo3(signature = (samples, indices, batches, *, shuffle, seed, epoch, consumed, batch_size, drop_last, rank, world_size))]
+    #[pyo3(signature = (samples, *, shuffle, seed, epoch, consumed, batch_size, drop_last, rank, world_size, done=None))]
     #[allow(clippy::too_many_arguments)] // one call per epoch, by keyword
     fn plan_batches(
         samples: u32,
-        indices: Option<Vec<u64>>,
-        batches: Option<Vec<Vec<u64>>>,
         shuffle: bool,
         seed: u64,
         epoch: u32,
@@ -114,23 +116,22 @@ mod _sutler {
         drop_last: bool,
         rank: u32,
         world_size: u32,
-    ) -> PyResult<(Vec<Vec<u32>>, Vec<u64>)> {
-        let cursor = JobCursor { epoch, consumed };
-        let plan = match (batches, indices) {
-            (Some(batches), _) => EpochPlan::drawn_batches(&batches, samples, cursor),
-            (None, Some(indices)) => EpochPlan::drawn(&indices, samples, batch_size, drop_last, cursor),
-            (None, None) => {
-                let shard =
-                    Shard::new(rank, world_size).map_err(|error| PyValueError::new_err(error.to_string()))?;
-                let permutation = permutation(samples, shuffle, seed, epoch);
-                EpochPlan::new(permutation, &JobSpec { batch_size, drop_last, shard }, cursor)
-            }
-        }
-        .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let batches =
-            (0..plan.batches()).map(|k| plan.batch(k).samples.iter().map(|id| id.0).collect()).collect();
-        let cursors = (1..=plan.batches()).map(|k| plan.cursor_after(k).consumed).collect();
-        Ok((batches, cursors))
+        done: Option<&Served>,
+    ) -> PyResult<Vec<(Vec<u32>, u64, Positions)>> {
+        let shard = Shard::new(rank, world_size).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let spec = JobSpec { batch_size, drop_last, shard };
+        let plan =
+            EpochPlan::new(permutation(samples, shuffle, seed, epoch), &spec, JobCursor { epoch, consumed })
+                .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let plan = without(plan, done);
+        let batch = |index| {
+            let samples = plan.batch(index).samples.iter().map(|id| id.0).collect();
+            let start = index * u64::from(batch_size);
+            let end = (start + u64::from(batch_size)).min(plan.steps());
+            let positions = (start..end).map(|step| plan.position(step)).collect();
+            (samples, plan.cursor_after(index + 1).consumed, Positions(positions))
+        };
+        Ok((0..plan.batches()).map(batch).collect())
     }
 
     /// Writes photo-like JPEGs, one folder per class.

@@ -119,18 +119,12 @@ def test_keys_need_not_be_numbers(load: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_sampler_without_end_is_drawn_as_it_is_needed(
-    load: Callable[..., Any], differs: Callable[[str], bool], workers: int
-) -> None:
+def test_a_sampler_without_end_is_drawn_as_it_is_needed(load: Callable[..., Any], workers: int) -> None:
     for options in (
         {"sampler": Endless(2000), "batch_size": 4},
         {"batch_sampler": BatchSampler(Endless(2000), 4, drop_last=False)},
     ):
         loader = load(Numbers(10), num_workers=workers, **options)
-        if differs("samplers_drawn_at_once"):
-            with pytest.raises(AssertionError, match="2000 indices were drawn"):
-                iter(loader)
-            continue
         iterator = iter(loader)
         assert [next(iterator).tolist() for _ in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1]]
         del iterator

@@ -2,8 +2,8 @@
 //!
 //! Messages are a kind (1 byte), the length of the body (8 bytes, little-endian) and the body. File descriptors travel
 //! beside a header, as the socket allows. To the worker go `S` (the schema, with the shared memory), `K` (the keys of the
-//! samples that follow, where those are not numbers) and `T` (samples);
-//! back come `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order. A
+//! samples that follow, where those are not numbers), `T` (samples, and the rows they go into) and `L` (rows asked for);
+//! back come `W` (where do the finished samples go? sent where the order did not say), `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order. A
 //! worker answers an order as a whole; while it works, the first number in its mailbox tells how far it is.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
@@ -19,7 +19,7 @@ use rustix::net::{
 use sutler_core::SampleId;
 
 use crate::memory::Mapping;
-use crate::{Arena, Order};
+use crate::{Arena, Order, Rows};
 
 const HEADER: usize = 9;
 
@@ -38,6 +38,8 @@ pub enum LinkError {
 pub enum Answer {
     /// About the next sample of the order.
     Row(RowAnswer),
+    /// It has finished the samples of the order and asks for their rows.
+    Where,
     /// A proposal for the layout of batches.
     Schema {
         /// The memory a batch needs.
@@ -132,18 +134,38 @@ impl Link {
         (&self.socket).write_all(&self.scratch).map_err(|error| failed(&error))
     }
 
-    pub fn send_order(&mut self, order: &Order<'_>) -> Result<(), LinkError> {
+    pub fn send_order(&mut self, order: &Order<'_>, rows: &mut dyn Rows) -> Result<(), LinkError> {
         self.begin(b'T');
         self.scratch.extend(order.epoch.to_le_bytes());
-        let offset = order.offset.filter(|_| self.schema_sent).map_or(-1, |offset| offset as i64);
-        self.scratch.extend(offset.to_le_bytes());
-        self.scratch.extend((order.first_row as u32).to_le_bytes());
-        self.scratch.extend((order.batch_rows as u32).to_le_bytes());
+        let flags = u32::from(rows.are_late()) | u32::from(order.whole_batch) << 1;
+        self.scratch.extend(flags.to_le_bytes());
         for sample in order.samples {
             self.scratch.extend(sample.0.to_le_bytes());
         }
+        if !rows.are_late() {
+            self.add_rows(order.samples.len(), rows);
+        }
         self.end();
         (&self.socket).write_all(&self.scratch).map_err(|error| failed(&error))
+    }
+
+    /// Tells the worker where the samples go that it has finished.
+    pub fn send_rows(&mut self, count: usize, rows: &mut dyn Rows) -> Result<(), LinkError> {
+        self.begin(b'L');
+        self.add_rows(count, rows);
+        self.end();
+        (&self.socket).write_all(&self.scratch).map_err(|error| failed(&error))
+    }
+
+    /// Adds where the batch of each sample begins, and the sample's row in it. A worker that does not know the shared
+    /// memory cannot write there, nor can a sample that nobody wants any more.
+    fn add_rows(&mut self, count: usize, rows: &mut dyn Rows) {
+        for index in 0..count {
+            let place = rows.row(index);
+            let offset = place.and_then(|place| place.offset).filter(|_| self.schema_sent);
+            self.scratch.extend(offset.map_or(-1, |offset| offset as i64).to_le_bytes());
+            self.scratch.extend(place.map_or(0, |place| place.row as u64).to_le_bytes());
+        }
     }
 
     /// The worker's next word on the current order.
@@ -152,6 +174,7 @@ impl Link {
             let (kind, descriptor) = self.receive_message()?;
             let body = Body(&self.scratch);
             match kind {
+                b'W' => return Ok(Answer::Where),
                 b'M' => self.open_mailbox(body.number(0)? as usize, descriptor)?,
                 b'P' => {
                     return Ok(Answer::Schema {

@@ -21,7 +21,8 @@ use link::{Answer, Link, LinkError, RowAnswer};
 use sutler_core::SampleId;
 
 use crate::{
-    Arena, Elsewhere, Failure, ForeignRow, Order, Preparation, Preparer, RowSpec, SampleRecord, Target,
+    Arena, Elsewhere, Failure, ForeignRow, Order, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord,
+    SharedRow,
 };
 
 /// How much work a process should get at a time: enough to hide the handing over, which takes some 50 µs, and little
@@ -210,7 +211,7 @@ impl Preparer for ProcessPreparer {
         &mut self,
         sample: SampleId,
         _epoch: u32,
-        _target: Target<'_>,
+        _place: &mut dyn Place,
         _record: &mut SampleRecord,
     ) -> Result<(), Failure> {
         let reason = "it was to be prepared by a worker process, and there is none".to_owned();
@@ -225,7 +226,7 @@ impl Preparer for ProcessPreparer {
         })
     }
 
-    fn prepare_elsewhere(&mut self, order: &Order<'_>) -> Vec<Elsewhere> {
+    fn prepare_elsewhere(&mut self, order: &Order<'_>, rows: &mut dyn Rows) -> Vec<Elsewhere> {
         let count = order.samples.len();
         let mut answers: Vec<Elsewhere> = Vec::with_capacity(count);
         // A worker that dies takes its answers with it, so what it had finished is done again by the next one. The
@@ -242,12 +243,10 @@ impl Preparer for ProcessPreparer {
             let part = Order {
                 epoch: order.epoch,
                 samples: &order.samples[start..end],
-                first_row: order.first_row + start,
-                batch_rows: order.batch_rows,
-                offset: order.offset,
+                whole_batch: order.whole_batch && end - start == count,
             };
-            match self.ask(&part) {
-                Ok(rows) => answers.extend(rows),
+            match self.ask(&part, &mut From(start, rows)) {
+                Ok(done) => answers.extend(done),
                 Err(_) if self.shared.workers().ended => {
                     let reason = "its worker process was ended".to_owned();
                     answers.extend(order.samples[start..].iter().map(|&sample| {
@@ -280,6 +279,19 @@ impl Preparer for ProcessPreparer {
     }
 }
 
+/// The rows of an order from some index on.
+struct From<'a>(usize, &'a mut dyn Rows);
+
+impl Rows for From<'_> {
+    fn are_late(&self) -> bool {
+        self.1.are_late()
+    }
+
+    fn row(&mut self, index: usize) -> Option<SharedRow> {
+        self.1.row(self.0 + index)
+    }
+}
+
 /// A worker that stopped answering.
 struct Lost {
     reason: LinkError,
@@ -289,9 +301,9 @@ struct Lost {
 
 impl ProcessPreparer {
     /// Has an order prepared by the worker and notes how long that took.
-    fn ask(&mut self, order: &Order<'_>) -> Result<Vec<Elsewhere>, Lost> {
+    fn ask(&mut self, order: &Order<'_>, places: &mut dyn Rows) -> Result<Vec<Elsewhere>, Lost> {
         let started = Instant::now();
-        let rows = self.converse(order)?;
+        let rows = self.converse(order, places)?;
         let each = started.elapsed() / rows.len().max(1) as u32;
         self.mean = Some(self.mean.map_or(each, |mean| (mean * 7 + each) / 8));
         let answers = rows.into_iter().zip(order.samples).enumerate().map(|(index, (row, &sample))| {
@@ -303,7 +315,7 @@ impl ProcessPreparer {
     }
 
     /// Sends an order and waits for the answers.
-    fn converse(&mut self, order: &Order<'_>) -> Result<Vec<RowAnswer>, Lost> {
+    fn converse(&mut self, order: &Order<'_>, places: &mut dyn Rows) -> Result<Vec<RowAnswer>, Lost> {
         let shared = Arc::clone(&self.shared);
         let mut workers = shared.workers();
         if self.link.as_ref().is_none_or(|link| link.generation() != workers.generation) {
@@ -319,7 +331,7 @@ impl ProcessPreparer {
         }
         let keys = shared.keys.of(order.samples);
         link.send_keys(keys.iter().map(|(sample, key)| (*sample, key.bytes.as_slice()))).map_err(lost)?;
-        link.send_order(order).map_err(lost)?;
+        link.send_order(order, places).map_err(lost)?;
         let mut rows: Vec<RowAnswer> = Vec::with_capacity(order.samples.len());
         loop {
             match link.receive() {
@@ -328,6 +340,10 @@ impl ProcessPreparer {
                     if rows.len() == order.samples.len() {
                         return Ok(rows);
                     }
+                }
+                Ok(Answer::Where) => {
+                    let finished = order.samples.len();
+                    link.send_rows(finished, places).map_err(|reason| Lost { reason, finished })?;
                 }
                 Ok(Answer::Schema { batch_bytes, description }) => {
                     // The first proposal counts. Without memory for it samples just travel one by one.

@@ -9,9 +9,25 @@ use std::time::Duration;
 
 use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard};
 use sutler_engine::{
-    Batch, Engine, ErrorPolicy, Failure, Job, JobOptions, Next, OwnSample, Preparation, Preparer, RowSpec,
-    Run, RunError, SampleRecord, Target,
+    Batch, Engine, ErrorPolicy, Failure, Job, JobOptions, Next, OwnSample, Place, Preparation, Preparer,
+    RowSpec, Run, RunError, SampleRecord, ServingOrder, Target,
 };
+
+/// An epoch over what a sampler drew.
+pub fn drawn(indices: &[u64], samples: u32, batch_size: u32, cursor: JobCursor) -> EpochPlan {
+    let mut plan = EpochPlan::to_be_drawn(batch_size, false, cursor).unwrap();
+    plan.extend(indices, samples).unwrap();
+    plan.end();
+    plan
+}
+
+/// An epoch over what a batch sampler drew.
+pub fn drawn_batches(batches: &[Vec<u64>], samples: u32) -> EpochPlan {
+    let mut plan = EpochPlan::batches_to_be_drawn(JobCursor::start_of(0));
+    plan.extend_batches(batches, samples).unwrap();
+    plan.end();
+    plan
+}
 
 /// Long enough that only a hang reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,6 +49,8 @@ pub struct Fake {
     pub panics: BTreeSet<u32>,
     /// The tools themselves panic, this many times.
     pub broken_tools: AtomicUsize,
+    /// Samples that take this long on top.
+    pub slow: (BTreeSet<u32>, Duration),
     /// Sleep up to so many microseconds, by sample and epoch.
     pub sleep_micros_max: u64,
     /// Samples prepared so far, failed ones included.
@@ -91,7 +109,7 @@ impl Preparer for FakePreparer {
         &mut self,
         sample: SampleId,
         epoch: u32,
-        target: Target<'_>,
+        place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
         let fake = &self.0;
@@ -99,6 +117,9 @@ impl Preparer for FakePreparer {
         let mut rng = SampleRng::new(1, epoch, sample);
         if fake.sleep_micros_max > 0 {
             std::thread::sleep(Duration::from_micros(u64::from(rng.next_u32()) % fake.sleep_micros_max));
+        }
+        if fake.slow.0.contains(&sample.0) {
+            std::thread::sleep(fake.slow.1);
         }
         record.decode = record.started.elapsed();
         record.storage_reads = 1;
@@ -109,9 +130,10 @@ impl Preparer for FakePreparer {
             return Err(Failure::new(sample, path, "corrupt", "it is bad".to_owned()));
         }
         let bytes = fake.bytes_of(sample);
-        let out = match target {
-            Target::Row(row) => row,
-            Target::Own(own) => {
+        let out = match place.target() {
+            None => return Ok(()),
+            Some(Target::Row(row)) => row,
+            Some(Target::Own(own)) => {
                 own.shape = [1, bytes as u32 / 3, 3];
                 own.data.resize(bytes, 0);
                 &mut own.data[..]
@@ -131,6 +153,7 @@ pub fn options(batch_size: usize, batches_ahead: usize) -> JobOptions {
         errors: ErrorPolicy::Raise,
         go_on: false,
         in_step: false,
+        order: ServingOrder::Strict,
     }
 }
 

@@ -1,0 +1,112 @@
+//! The rows that a ticket's samples go into: known from the start, or claimed when a sample is there.
+
+use std::sync::Arc;
+
+use crate::batch::{OpenBatch, Outcome};
+use crate::engine::Shared;
+use crate::preparation::{Place, Rows, SharedRow, Target};
+use crate::run::{Ticket, TicketRows};
+use crate::{OwnSample, RowSpec};
+
+/// One sample's right to a row.
+pub(crate) struct Claim<'a> {
+    shared: &'a Shared,
+    run: u64,
+    state: State,
+    /// Whether rows are in the batch's memory; else a sample has a buffer of its own.
+    in_block: bool,
+    own: Option<OwnSample>,
+}
+
+enum State {
+    /// A row is to be asked for, by this step.
+    Due(u64),
+    Given(Arc<OpenBatch>, usize),
+    /// The run has ended, or the row is finished.
+    Gone,
+}
+
+impl<'a> Claim<'a> {
+    pub fn of(shared: &'a Shared, ticket: &Ticket, index: usize) -> Self {
+        let state = match &ticket.rows {
+            TicketRows::Known(batch, first) => State::Given(Arc::clone(batch), first + index),
+            TicketRows::Late(first) => State::Due(first + index as u64),
+        };
+        let in_block = matches!(ticket.job.preparation.row(), RowSpec::Fixed { .. });
+        Self { shared, run: ticket.run, state, in_block, own: None }
+    }
+
+    /// The row, asked for now if it was not before.
+    fn row(&mut self) -> Option<(&Arc<OpenBatch>, usize)> {
+        if let State::Due(step) = self.state {
+            let given = self.shared.with_run(self.run, |run| run.give_row(step)).flatten();
+            self.state = given.map_or(State::Gone, |(batch, row)| State::Given(batch, row));
+        }
+        match &self.state {
+            State::Given(batch, row) => Some((batch, *row)),
+            _ => None,
+        }
+    }
+
+    /// Notes what became of the sample.
+    pub fn finish(&mut self, outcome: Outcome) {
+        if let Some((batch, row)) = self.row() {
+            batch.finish(row, outcome);
+        }
+    }
+
+    pub fn take_own(&mut self) -> Option<OwnSample> {
+        self.own.take()
+    }
+
+    /// Lets go of the batch and tells which one it was.
+    pub fn let_go(&mut self) -> Option<u64> {
+        match std::mem::replace(&mut self.state, State::Gone) {
+            State::Given(batch, _) => Some(batch.index),
+            _ => None,
+        }
+    }
+}
+
+impl Place for Claim<'_> {
+    fn target(&mut self) -> Option<Target<'_>> {
+        if !self.in_block {
+            return Some(Target::Own(self.own.insert(OwnSample::default())));
+        }
+        let (batch, row) = self.row()?;
+        // SAFETY: this claim has the row alone: the ledger refuses to lease a position twice, and no row is given to
+        // two positions.
+        unsafe { batch.row(row) }.map(Target::Row)
+    }
+}
+
+/// The rights of all samples of a ticket.
+pub(crate) struct Claims<'a> {
+    claims: Vec<Claim<'a>>,
+    late: bool,
+}
+
+impl<'a> Claims<'a> {
+    pub fn of(shared: &'a Shared, ticket: &Ticket) -> Self {
+        let count = ticket.samples().len();
+        Self {
+            claims: (0..count).map(|index| Claim::of(shared, ticket, index)).collect(),
+            late: matches!(ticket.rows, TicketRows::Late(_)),
+        }
+    }
+
+    pub fn claim(&mut self, index: usize) -> &mut Claim<'a> {
+        &mut self.claims[index]
+    }
+}
+
+impl Rows for Claims<'_> {
+    fn are_late(&self) -> bool {
+        self.late
+    }
+
+    fn row(&mut self, index: usize) -> Option<SharedRow> {
+        let (batch, row) = self.claims.get_mut(index)?.row()?;
+        Some(SharedRow { row, offset: batch.shared_offset() })
+    }
+}

@@ -1,0 +1,50 @@
+"""The consumer's end of an epoch that the engine runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sutler._epoch import Progress
+    from sutler._sampling import Feed
+    from sutler._sutler import Batch, Run
+    from sutler.loader import Loader
+
+
+class TimedOutError(RuntimeError):
+    """No batch was ready in the time that the user gave; the next request waits for the same one."""
+
+
+class RunReader:
+    """Takes the batches of a run one after the other, and has its sampler drawn as they are needed."""
+
+    def __init__(self, loader: Loader, run: Run, feed: Feed | None) -> None:
+        self._run = run
+        self._feed = feed
+        self._timeout = loader.timeout
+        self._in_order = loader.order == "strict"
+        self._delivered = 0
+        #: How many batches there are in all, once that is known.
+        self.total = None if feed is not None else run.batches
+        self._top_up()  # preparation begins with the epoch, not with the first request
+
+    def next(self) -> tuple[Batch, Progress] | None:
+        """The next batch and how far the epoch is with it; ``None`` at the end."""
+        self._top_up()
+        try:
+            batch = self._run.next(self._timeout or None)
+        except TimeoutError:
+            raise TimedOutError(f"DataLoader timed out after {self._timeout} seconds") from None
+        except Exception:
+            self._delivered += 1  # passed over, where the epoch goes on at all
+            raise
+        if batch is None:
+            return None
+        self._delivered += 1
+        return batch, self._run.consumed if self._in_order else batch.positions()
+
+    def _top_up(self) -> None:
+        if self._feed is not None and not self._feed.ended:
+            self._feed.top_up(self._run, self._delivered)
+            if self._feed.ended:
+                self.total = self._run.batches
