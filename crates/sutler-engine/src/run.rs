@@ -141,6 +141,7 @@ pub(crate) struct Ticket {
 }
 
 /// The samples of a ticket.
+#[allow(clippy::large_enum_variant)] // one ticket at a time is on a worker's stack; a box would cost each an allocation
 enum TicketSamples {
     /// So many of these.
     Few([SampleId; TICKET_MAX], usize),
