@@ -82,7 +82,7 @@ class EpochIterator(Iterator[Any]):
         self._workers = loader._processes(self._source)
         self._prefetcher: DevicePrefetcher | None = None
         if loader.device is not None:
-            finish = device_finisher(loader._backend.device_operations, loader.device)
+            finish = device_finisher(loader._device_operations(), loader.device)
             self._prefetcher = DevicePrefetcher(self._source.next, loader.device, finish)
         # Not only when the iterator is dropped: also before the interpreter shuts down, which a thread that waits
         # outside of Python would not survive.

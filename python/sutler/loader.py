@@ -223,8 +223,9 @@ class Loader(Generic[BatchType]):
                 None if batch_size is None else EpochBatchSampler(self.sampler, batch_size, drop_last)
             )
 
-        self._backend: Backend = make_backend(self, dataset)
         self._streams = StreamBackend(self) if is_stream(dataset) else None
+        if self._streams is None:
+            self._backend: Backend = make_backend(self, dataset)
         #: How many samples a stream was said to have when the loader's length was asked for.
         self._stream_length: int | None = None
         self._position: Position | None = None
@@ -363,6 +364,10 @@ class Loader(Generic[BatchType]):
         engine, job = self._start_engine(batch_size)
         self._backend.enter_epoch(self, job)
         return engine, job
+
+    def _device_operations(self) -> list[dict[str, Any]]:
+        """Operations that are left for the device."""
+        return [] if self._streams is not None else self._backend.device_operations
 
     def _processes(self, source: BatchSource) -> list[Any]:
         """The worker processes of an epoch that has begun."""
