@@ -2,6 +2,7 @@
 
 from sutler._sutler import __version__
 from sutler._worker_info import get_worker_info
+from sutler.cache import Cache
 from sutler.datasets import ImageFolder, Manifest
 from sutler.errors import (
     DecodeError,
@@ -18,6 +19,7 @@ from sutler.errors import (
 from sutler.loader import Loader
 
 __all__ = [
+    "Cache",
     "DecodeError",
     "ErrorBudgetExceeded",
     "Errors",

@@ -6,6 +6,7 @@ Nothing here refers to the loader, so that dropping the loader ends what it star
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +19,7 @@ from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
 from sutler._run import RunReader
 from sutler._worker import WorkerOptions
+from sutler.cache import read_split
 from sutler.datasets import NativeDataset
 
 if TYPE_CHECKING:
@@ -50,6 +52,9 @@ class Backend(Protocol):
 
     def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
         """The native side of the work."""
+
+    def cache_figures(self) -> dict[str, Any] | None:
+        """What the cache holds, if there is one."""
 
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
         """Gets ready for an epoch."""
@@ -99,6 +104,30 @@ class NativeBackend:
                 native -= 1
             self.device_operations = operations[native:]
         self._pipeline = dataset.pipeline(native)
+        self._cache_wanted = loader.cache
+        #: Made at once, so that a size that cannot be had is known before training begins. It costs nothing until used.
+        self._cache = self._make_cache()
+
+    def _make_cache(self) -> _sutler.Cache | None:
+        wanted = self._cache_wanted
+        if wanted is None:
+            return None
+        encoded, decoded = read_split(wanted.split)
+        return _sutler.Cache(
+            self._dataset._native,
+            budget_bytes=wanted.memory,
+            encoded_percent=encoded,
+            decoded_percent=decoded,
+            policy=wanted.policy,
+            seed=self._seed,
+        )
+
+    def cache_figures(self) -> dict[str, Any] | None:
+        """What the cache holds, if there is one."""
+        if self._cache is None:
+            return None
+        figures: dict[str, Any] = json.loads(self._cache.figures())
+        return figures
 
     def fingerprint(self) -> str:
         """The hash of the dataset's listing."""
@@ -119,6 +148,7 @@ class NativeBackend:
             errors_max=self._policy.max,
             errors_rate=self._policy.rate,
             lateness=self._lateness,
+            cache=self._cache,
         )
 
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
@@ -141,13 +171,15 @@ class NativeBackend:
         """Threads stay."""
 
     def forget(self) -> None:
-        """There is nothing to forget."""
+        """The cache is the parent's, and so are the threads that may be at it: the child has one of its own."""
+        self._cache = self._make_cache()
 
     def hang_up(self, job: _sutler.Job) -> None:
         """Threads end by themselves."""
 
     def end(self) -> None:
-        """Nothing is left."""
+        """Nobody needs the cache any more."""
+        self._cache = None
 
 
 class ProcessBackend:
@@ -178,6 +210,10 @@ class ProcessBackend:
             f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}:{length_of(self._dataset)}"
         )
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+
+    def cache_figures(self) -> dict[str, Any] | None:
+        """There is no cache for datasets written in Python."""
+        return None
 
     def make_job(self, batch_size: int, batches_ahead: int, batches_held: int) -> _sutler.Job:
         """A job whose workers come with the first epoch."""

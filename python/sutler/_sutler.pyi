@@ -10,6 +10,7 @@ __all__ = [
     "FIRST_KEYED",
     "Array",
     "Batch",
+    "Cache",
     "Dataset",
     "Engine",
     "Job",
@@ -23,6 +24,7 @@ __all__ = [
     "draw",
     "epoch_order",
     "make_photos",
+    "parse_size",
     "plan_batches",
     "usable_cores",
     "user_seed",
@@ -136,6 +138,22 @@ class Engine:
     def close(self) -> None: ...
 
 @final
+class Cache:
+    """A cache for the samples of one dataset, as one pipeline makes them."""
+
+    def __new__(
+        cls,
+        dataset: Dataset,
+        *,
+        budget_bytes: int,
+        encoded_percent: int,
+        decoded_percent: int,
+        policy: str,
+        seed: int,
+    ) -> Cache: ...
+    def figures(self) -> str: ...
+
+@final
 class Job:
     """What is prepared, and into which memory."""
 
@@ -154,6 +172,7 @@ class Job:
         errors_max: int | None = None,
         errors_rate: float | None = None,
         lateness: int | None = None,
+        cache: Cache | None = None,
     ) -> Job: ...
     @staticmethod
     def with_processes(
@@ -234,6 +253,7 @@ def epoch_order(
 def make_photos(
     root: str | os.PathLike[str], *, count: int, classes: int, seed: int, longer_side: int
 ) -> None: ...
+def parse_size(text: str) -> int: ...
 def plan_batches(
     samples: int,
     *,

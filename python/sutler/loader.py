@@ -32,6 +32,7 @@ from sutler._state import check_state, make_state
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
+from sutler.cache import Cache, read_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
 
@@ -47,6 +48,9 @@ else:
 
 #: Attributes that an epoch's order rests on, so that PyTorch refuses to change them.
 FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
+
+#: Where a sample may come from, the nearest last.
+FORMS = ("storage", "encoded", "decoded", "augmented")
 
 #: Delivered batches for which memory is kept ready: the one in use and the one just before it.
 BATCHES_HELD = 2
@@ -85,6 +89,8 @@ class Loader(Generic[BatchType]):
         seed: With the epoch and the sample's index, decides all randomness.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
+        cache: How much memory to keep samples in from one epoch to the next: bytes, ``"8GiB"``, or a
+            :class:`sutler.Cache`, which says more. Batches hold the same bytes with and without it.
         errors: What a bad sample does: ``"raise"``, ``"skip"``, or a budget such as ``sutler.Errors(max=100)``.
         return_ids: Yield the samples' indices as the last element of each batch.
         output: ``"torch"``, ``"numpy"`` or ``"dlpack"``; PyTorch where it is installed.
@@ -131,6 +137,7 @@ class Loader(Generic[BatchType]):
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
+        cache: str | int | Cache | None = None,
         errors: Literal["raise", "skip"] | Errors = "raise",
         return_ids: bool = False,
         output: Output | None = None,
@@ -195,6 +202,13 @@ class Loader(Generic[BatchType]):
         self.lateness = lateness
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
         self.rank, self.world_size = place_in_job(rank, world_size)
+        self.cache = read_cache(cache)
+        if self.cache is not None and not isinstance(dataset, NativeDataset):
+            raise ValueError(
+                "cache keeps the samples of native datasets (sutler.ImageFolder, sutler.Manifest), and "
+                f"{type(dataset).__module__}.{type(dataset).__qualname__} is none. Leave cache out; the dataset "
+                "may keep its samples itself."
+            )
         self.errors = errors
         self.return_ids = return_ids
         self.channels_last = channels_last
@@ -369,6 +383,10 @@ class Loader(Generic[BatchType]):
         """Operations that are left for the device."""
         return [] if self._streams is not None else self._backend.device_operations
 
+    def _cache_figures(self) -> dict[str, Any] | None:
+        """What the cache holds, if there is one; streams have none."""
+        return None if self._streams is not None else self._backend.cache_figures()
+
     def _processes(self, source: BatchSource) -> list[Any]:
         """The worker processes of an epoch that has begun."""
         return source.processes() if isinstance(source, MeasuredStream) else self._backend.processes()
@@ -536,7 +554,8 @@ class Loader(Generic[BatchType]):
             return self._inline.metrics(), self._inline_failures
         if self._job is None or self._owner != os.getpid():
             return self._last_figures
-        return json.loads(self._job.metrics()), [Failure(*fields) for fields in self._job.failures()]
+        metrics = json.loads(self._job.metrics()) | {"cache": self._backend.cache_figures()}
+        return metrics, [Failure(*fields) for fields in self._job.failures()]
 
     def stats(self) -> dict[str, Any]:
         """What happened so far, in numbers. The page "Figures" of the reference explains each key.
@@ -556,12 +575,13 @@ class Loader(Generic[BatchType]):
             "seconds": metrics.get("seconds", 0.0),
             "wait_seconds": metrics.get("wait_seconds", 0.0),
             "stalls": metrics.get("stalls", dict.fromkeys(("fetch", "prep", "transport", "trainer"), 0.0)),
-            "served": {"encoded": 0, "decoded": 0, "augmented": 0, "storage": samples},
+            "served": metrics.get("served", dict.fromkeys(FORMS, 0) | {"storage": samples}),
             "storage_reads": fetched,
             "storage_requests": metrics.get("storage_reads", 0),
             "storage_bytes": metrics.get("storage_bytes", 0),
             "reads_per_sample": fetched / samples if samples else 0.0,
             "unique_fraction": self._drawing.unique_fraction if self._drawing else 1.0,
+            "cache": metrics["cache"] if "cache" in metrics else self._cache_figures(),
             "stages": dict(metrics.get("stages", [])),
             "workers": self.num_workers,
             "memory_bytes": arena[1] if arena else 0,

@@ -134,6 +134,7 @@ impl JobArguments {
             layout: Layout::Nchw,
             limits: Limits::default(),
             seed: 0,
+            cache: None,
         })
     }
 

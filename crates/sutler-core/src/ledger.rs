@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bits::Bits;
+
 /// A move that the book does not allow.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LedgerError {
@@ -26,26 +28,6 @@ pub enum LedgerError {
     /// A saved ledger that contradicts itself.
     #[error("the saved ledger is damaged: {0}")]
     Damaged(&'static str),
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn new(len: u32) -> Self {
-        Self(vec![0; (len as usize).div_ceil(64)])
-    }
-    fn get(&self, index: u32) -> bool {
-        self.0[index as usize / 64] >> (index % 64) & 1 == 1
-    }
-    fn set(&mut self, index: u32, value: bool) {
-        let bit = 1u64 << (index % 64);
-        let word = &mut self.0[index as usize / 64];
-        if value { *word |= bit } else { *word &= !bit }
-    }
-    fn count(&self) -> u32 {
-        self.0.iter().map(|word| word.count_ones()).sum()
-    }
 }
 
 /// The state of every position of one job's epoch.
@@ -122,6 +104,12 @@ impl Ledger {
     #[must_use]
     pub fn is_done(&self, position: u32) -> bool {
         position < self.len && self.done.get(position)
+    }
+
+    /// Whether nobody has a position yet.
+    #[must_use]
+    pub fn is_left(&self, position: u32) -> bool {
+        position < self.len && !self.done.get(position) && !self.leased.get(position)
     }
 
     /// The positions that are neither served nor failed, in order.

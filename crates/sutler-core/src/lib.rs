@@ -5,21 +5,31 @@
 #![forbid(unsafe_code)]
 
 mod assembly;
+mod bits;
+mod costs;
 mod fingerprint;
 mod form;
+mod keep;
 mod ledger;
 mod order;
 mod permutation;
+pub mod plan;
 mod rng;
 mod sample;
 mod shard;
+mod shared;
 
 pub use assembly::{Assembly, Place};
+pub use costs::Costs;
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;
+pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, ShelfStats};
 pub use ledger::{Ledger, LedgerError, SavedLedger};
 pub use order::{BatchPlan, EpochPlan, JobCursor, JobSpec, OrderError};
 pub use permutation::Permutation;
 pub use rng::{SampleRng, Stream};
 pub use sample::{DatasetTooLarge, SampleId};
 pub use shard::{Shard, ShardError};
+pub use shared::{
+    Choice, EntryId, Home, JobKey, Part, Seat, SharedError, SharedOrder, SharedSettings, SharedStats, Verdict,
+};

@@ -35,6 +35,10 @@ pub enum Stream {
     Shuffle = 1,
     /// Seeds handed to user code that runs its own generators.
     User = 2,
+    /// Which of equally good candidates leaves a cache.
+    Keep = 3,
+    /// Which of equally good samples several jobs get next.
+    Shared = 4,
 }
 
 /// The random numbers of one sample in one epoch.

@@ -1,7 +1,7 @@
 //! A batch, from the moment it is opened for workers to the moment the consumer lets go of it.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sutler_core::SampleId;
 
@@ -74,6 +74,12 @@ impl OpenBatch {
     /// Whether the sample of a finished row could not be prepared.
     pub fn failed(&self, row: usize) -> bool {
         self.outcomes[row].get().is_none_or(|outcome| outcome.failure.is_some())
+    }
+
+    /// How long the sample of a finished row took, unless it failed.
+    pub fn cost(&self, row: usize) -> Option<Duration> {
+        let outcome = self.outcomes[row].get().filter(|outcome| outcome.failure.is_none())?;
+        Some(outcome.record.fetch + outcome.record.decode + outcome.record.augment)
     }
 
     /// The finished batch of these samples, in the consumer's hands. `label` tells each sample's label.

@@ -5,10 +5,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sutler_core::{EpochPlan, SampleId};
+use sutler_core::{EpochPlan, Form, Ledger, SampleId, SharedError};
 
 use crate::batch::Outcome;
 use crate::place::{Claim, Claims};
+use crate::pool::Task;
 use crate::preparation::{Elsewhere, Order};
 use crate::run::{RunState, Ticket, Waited};
 use crate::{Failure, Job, Preparer, Run, RunError, SampleRecord};
@@ -18,6 +19,9 @@ use crate::{Failure, Job, Preparer, Run, RunError, SampleRecord};
 pub fn usable_cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
+
+/// How soon a worker looks again where jobs wait for what others are preparing.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 struct State {
     runs: Vec<RunState>,
@@ -49,6 +53,8 @@ struct Finished {
     /// The batch with its row, which the worker has let go of; `None` when it had none because the run ended.
     batch: Option<u64>,
     at: Instant,
+    /// Whether it was begun before its turn.
+    early: bool,
     /// A failure that ends the run at once.
     fatal: Option<Failure>,
 }
@@ -58,6 +64,9 @@ impl State {
     fn finish(&mut self, finished: Finished) -> bool {
         // The run may have been called off meanwhile; then nobody wants to know.
         let Some(run) = self.runs.iter_mut().find(|run| run.id == finished.run) else { return false };
+        if finished.early {
+            run.finish_early();
+        }
         if let Some(failure) = finished.fatal {
             run.break_off(RunError::Sample(failure));
             return true;
@@ -191,7 +200,11 @@ impl Shared {
                 if state.any_broken() {
                     self.ready.notify_all();
                 }
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = if state.runs.iter().any(RunState::waits_for_others) {
+                    self.work.wait_timeout(state, LOOK_AGAIN).unwrap_or_else(PoisonError::into_inner).0
+                } else {
+                    self.work.wait(state).unwrap_or_else(PoisonError::into_inner)
+                };
             };
             drop(state);
             tools.work(self, &ticket, &mut finished);
@@ -232,9 +245,12 @@ impl Toolbox {
         } else {
             for (index, &sample) in ticket.samples().iter().enumerate() {
                 let mut claim = Claim::of(shared, ticket, index);
-                self.work_here(ticket, sample, &mut claim);
+                match &ticket.task {
+                    None => self.work_here(ticket, sample, ticket.epoch, &mut claim),
+                    Some(task) => self.work_for_all(ticket, task, &mut claim),
+                }
                 let (run, batch) = (ticket.run, claim.let_go());
-                finished.push(Finished { run, batch, at: Instant::now(), fatal: None });
+                finished.push(Finished { run, batch, at: Instant::now(), early: ticket.early, fatal: None });
             }
         }
     }
@@ -254,14 +270,61 @@ impl Toolbox {
             let claim = claims.claim(index);
             claim.finish(Outcome { record, finished: Instant::now(), failure, own: None, foreign });
             let (run, batch) = (ticket.run, claim.let_go());
-            finished.push(Finished { run, batch, at: Instant::now(), fatal });
+            finished.push(Finished { run, batch, at: Instant::now(), early: ticket.early, fatal });
         }
     }
 
-    fn work_here(&mut self, ticket: &Ticket, sample: SampleId, claim: &mut Claim<'_>) {
+    /// Prepares a sample for all jobs that want it, or takes one that another job has prepared.
+    fn work_for_all(&mut self, ticket: &Ticket, task: &Task, claim: &mut Claim<'_>) {
+        let Some((pool, _)) = &ticket.job.pool else { return };
+        match *task {
+            Task::Take { entry, sample } => {
+                let mut record = SampleRecord { served: Form::Augmented, ..SampleRecord::start() };
+                let prepared = pool.entry(entry);
+                let copied = prepared.as_ref().is_some_and(|prepared| claim.copy_from(prepared));
+                pool.copied(entry, prepared);
+                record.augment = record.started.elapsed();
+                let failure = (!copied).then(|| {
+                    let reason = "it has left the shared window; please report this".to_owned();
+                    Failure::new(sample, ticket.job.preparation.describe(sample), "internal", reason)
+                });
+                let own = claim.take_own();
+                claim.finish(Outcome { record, finished: Instant::now(), failure, own, foreign: None });
+            }
+            Task::Prepare { sample, preparation, share } => {
+                let mut copy = share.map(|entry| (entry, pool.spare()));
+                self.work_here_and(ticket, sample, preparation, claim, |claim, good| {
+                    if let Some((entry, mut copy)) = copy.take() {
+                        if good && claim.copy_to(&mut copy) {
+                            pool.ready(entry, copy);
+                        } else {
+                            pool.abandon(entry);
+                        }
+                    }
+                });
+                if ticket.job.preparation.is_kept(sample) {
+                    pool.set_kept(sample, true);
+                }
+            }
+        }
+    }
+
+    fn work_here(&mut self, ticket: &Ticket, sample: SampleId, epoch: u32, claim: &mut Claim<'_>) {
+        self.work_here_and(ticket, sample, epoch, claim, |_, _| ());
+    }
+
+    /// Prepares a sample and shows the result, if it is good, before anybody else can have it.
+    fn work_here_and(
+        &mut self,
+        ticket: &Ticket,
+        sample: SampleId,
+        epoch: u32,
+        claim: &mut Claim<'_>,
+        show: impl FnOnce(&mut Claim<'_>, bool),
+    ) {
         let mut record = SampleRecord::start();
         let result = catch_unwind(AssertUnwindSafe(|| {
-            self.of(&ticket.job).prepare(sample, ticket.epoch, claim, &mut record)
+            self.of(&ticket.job).prepare(sample, epoch, claim, &mut record)
         }));
         let failure = match result {
             Ok(Ok(())) => None,
@@ -274,6 +337,7 @@ impl Toolbox {
                 Some(broken_tools(&ticket.job, sample, &*panic))
             }
         };
+        show(claim, failure.is_none());
         let own = claim.take_own();
         claim.finish(Outcome { record, finished: Instant::now(), failure, own, foreign: None });
     }
@@ -291,6 +355,23 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
         .map(ToString::to_string)
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned())
+}
+
+/// Why an epoch of a job that shares cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The job was made without a pool.
+    #[error("this job shares its samples with no other; make it with Job::sharing")]
+    NoPool,
+    /// A batch sampler decides.
+    #[error("what a batch sampler drew is served as it was drawn, so it cannot be served in shared order")]
+    Drawn,
+    /// The plan is not one.
+    #[error(transparent)]
+    Plan(#[from] sutler_core::OrderError),
+    /// The pool refuses.
+    #[error(transparent)]
+    Pool(#[from] SharedError),
 }
 
 /// A set of worker threads.
@@ -338,7 +419,33 @@ impl Engine {
     /// Begins an epoch; its preparation starts at once.
     #[must_use]
     pub fn start(&self, job: &Arc<Job>, plan: EpochPlan, epoch: u32) -> Run {
-        Run::new(Arc::clone(&self.shared), Arc::clone(job), plan, epoch)
+        Run::new(Arc::clone(&self.shared), Arc::clone(job), plan, epoch, None)
+    }
+
+    /// Begins an epoch of a job that shares what is prepared with others. It has the samples of the plan, in whatever
+    /// order, without those that are done.
+    ///
+    /// # Errors
+    /// When the job has no pool, or the pool has no place for it.
+    pub fn start_shared(
+        &self,
+        job: &Arc<Job>,
+        plan: &EpochPlan,
+        epoch: u32,
+        done: &Ledger,
+    ) -> Result<Run, StartError> {
+        let (pool, name) = job.pool.as_ref().ok_or(StartError::NoPool)?;
+        let batch_size = plan.batch_size().ok_or(StartError::Drawn)?;
+        let mut all: Vec<SampleId> = (0..plan.steps()).map(|step| plan.sample(step)).collect();
+        all.sort_unstable();
+        all.dedup();
+        let membership = pool.join(*name, epoch, &all, done)?;
+        let left: Vec<u64> =
+            all.iter().filter(|sample| !done.is_done(sample.0)).map(|sample| u64::from(sample.0)).collect();
+        let mut counted = EpochPlan::to_be_drawn(batch_size, false, plan.cursor_after(0))?;
+        counted.extend(&left, pool.samples())?;
+        counted.end();
+        Ok(Run::new(Arc::clone(&self.shared), Arc::clone(job), counted, epoch, Some(membership)))
     }
 
     /// Ends all runs and waits until every worker has finished the sample it is at.

@@ -13,17 +13,19 @@ mod image;
 mod memory;
 mod metrics;
 mod place;
+mod pool;
 mod preparation;
 mod process;
 mod run;
 
 pub use bare::bare_rate;
 pub use batch::{Batch, OwnSample};
-pub use engine::{Engine, usable_cores};
+pub use engine::{Engine, StartError, usable_cores};
 pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
 pub use memory::{Arena, ArenaError, BatchMemory};
-pub use metrics::{Metrics, Snapshot, StageSummary, Stalls};
+pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
+pub use pool::Pool;
 pub use preparation::{
     Elsewhere, ForeignRow, Order, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord, SharedRow,
     Target,

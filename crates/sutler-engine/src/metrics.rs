@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use sutler_core::Form;
 
 use crate::batch::Outcome;
 
@@ -40,6 +41,30 @@ pub struct StageSummary {
     pub p99: f64,
 }
 
+/// Delivered samples by the form they were found in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Served {
+    /// Read from where the dataset lives.
+    pub storage: u64,
+    /// Kept as they were stored.
+    pub encoded: u64,
+    /// Kept after the transforms that draw no random number.
+    pub decoded: u64,
+    /// Kept after all transforms.
+    pub augmented: u64,
+}
+
+impl Served {
+    fn count(&mut self, form: Form) {
+        match form {
+            Form::Storage => self.storage += 1,
+            Form::Encoded => self.encoded += 1,
+            Form::Decoded => self.decoded += 1,
+            Form::Augmented => self.augmented += 1,
+        }
+    }
+}
+
 /// All figures of a job up to now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Snapshot {
@@ -57,6 +82,8 @@ pub struct Snapshot {
     pub wait_seconds: f64,
     /// The same seconds, split.
     pub stalls: Stalls,
+    /// Where the delivered samples were found.
+    pub served: Served,
     /// Read requests to storage.
     pub storage_reads: u64,
     /// Bytes read from storage.
@@ -116,6 +143,7 @@ impl Metrics {
             let record = &outcome.record;
             // A sample that failed has gone through none of the stages in full.
             if outcome.failure.is_none() {
+                totals.snapshot.served.count(record.served);
                 totals.fetch.saturating_record(nanos(record.fetch));
                 totals.decode.saturating_record(nanos(record.decode));
                 totals.augment.saturating_record(nanos(record.augment));

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use sutler_core::SampleId;
+
 use crate::batch::{OpenBatch, Outcome};
 use crate::engine::Shared;
 use crate::preparation::{Place, Rows, SharedRow, Target};
@@ -12,6 +14,7 @@ use crate::{OwnSample, RowSpec};
 pub(crate) struct Claim<'a> {
     shared: &'a Shared,
     run: u64,
+    sample: SampleId,
     state: State,
     /// Whether rows are in the batch's memory; else a sample has a buffer of its own.
     in_block: bool,
@@ -33,13 +36,14 @@ impl<'a> Claim<'a> {
             TicketRows::Late(first) => State::Due(first + index as u64),
         };
         let in_block = matches!(ticket.job.preparation.row(), RowSpec::Fixed { .. });
-        Self { shared, run: ticket.run, state, in_block, own: None }
+        let sample = ticket.samples()[index];
+        Self { shared, run: ticket.run, sample, state, in_block, own: None }
     }
 
     /// The row, asked for now if it was not before.
     fn row(&mut self) -> Option<(&Arc<OpenBatch>, usize)> {
         if let State::Due(step) = self.state {
-            let given = self.shared.with_run(self.run, |run| run.give_row(step)).flatten();
+            let given = self.shared.with_run(self.run, |run| run.give_row(step, self.sample)).flatten();
             self.state = given.map_or(State::Gone, |(batch, row)| State::Given(batch, row));
         }
         match &self.state {
@@ -53,6 +57,29 @@ impl<'a> Claim<'a> {
         if let Some((batch, row)) = self.row() {
             batch.finish(row, outcome);
         }
+    }
+
+    /// Copies what was written to the row, or to the sample's own buffer; false when it has no row.
+    pub fn copy_to(&mut self, copy: &mut OwnSample) -> bool {
+        copy.data.clear();
+        if let Some(own) = &self.own {
+            copy.shape = own.shape;
+            copy.data.extend_from_slice(&own.data);
+            return true;
+        }
+        let Some(Target::Row(row)) = self.target() else { return false };
+        copy.data.extend_from_slice(row);
+        true
+    }
+
+    /// Writes a copy of a sample that was prepared before; false when nobody wants it any more.
+    pub fn copy_from(&mut self, sample: &OwnSample) -> bool {
+        match self.target() {
+            None => return false,
+            Some(Target::Row(row)) => row.copy_from_slice(&sample.data),
+            Some(Target::Own(own)) => own.clone_from(sample),
+        }
+        true
     }
 
     pub fn take_own(&mut self) -> Option<OwnSample> {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sutler_core::SampleId;
+use sutler_core::{Form, SampleId};
 
 use crate::{Arena, Failure, OwnSample};
 
@@ -64,6 +64,8 @@ pub struct SampleRecord {
     pub storage_bytes: u64,
     /// Read requests to storage.
     pub storage_reads: u64,
+    /// The form it was found in: a copy in memory, or storage.
+    pub served: Form,
     /// Whether the decoder complained about the data and went on.
     pub warned: bool,
 }
@@ -79,6 +81,7 @@ impl SampleRecord {
             augment: Duration::ZERO,
             storage_bytes: 0,
             storage_reads: 0,
+            served: Form::Storage,
             warned: false,
         }
     }
@@ -102,6 +105,11 @@ pub trait Preparation: Send + Sync {
     /// Memory that worker processes write finished rows to by themselves, where there is such.
     fn shared_memory(&self) -> Option<Arc<Arena>> {
         None
+    }
+
+    /// Whether the sample's encoded or decoded form is kept in memory, so that preparing it reads no storage.
+    fn is_kept(&self, _sample: SampleId) -> bool {
+        false
     }
 
     /// The label that goes with a sample.

@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sutler_core::{Assembly, EpochPlan, JobCursor, Ledger, SampleId};
+use sutler_core::{Assembly, Costs, EpochPlan, JobCursor, JobKey, Ledger, SampleId};
 
 use crate::batch::{OpenBatch, block_bytes};
 use crate::engine::Shared;
 use crate::metrics::Delivery;
+use crate::pool::{Membership, Pool, Task};
+use crate::process::FIRST_KEYED;
 use crate::{
     Arena, ArenaError, Batch, BatchMemory, ErrorPolicy, Failure, Metrics, Preparation, RowSpec, RunError,
 };
@@ -45,6 +47,20 @@ pub enum ServingOrder {
         /// So many batches.
         lateness: u32,
     },
+    /// As they get ready, and those first that other jobs of the same [`Pool`] have prepared: see [`Job::sharing`].
+    Shared {
+        /// By how many batches a sample may come later than those that were begun after it.
+        lateness: u32,
+    },
+}
+
+impl ServingOrder {
+    fn lateness(self) -> Option<u32> {
+        match self {
+            ServingOrder::Strict => None,
+            ServingOrder::Ready { lateness } | ServingOrder::Shared { lateness } => Some(lateness),
+        }
+    }
 }
 
 /// What is prepared, how, and into which memory; the same for every epoch.
@@ -53,7 +69,11 @@ pub struct Job {
     pub(crate) options: JobOptions,
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) metrics: Metrics,
+    /// What samples cost in earlier epochs.
+    costs: Mutex<Costs>,
     failures: Mutex<EpochFailures>,
+    /// What it shares with other jobs, and its name among them.
+    pub(crate) pool: Option<(Arc<Pool>, JobKey)>,
 }
 
 /// The failures of the epoch that was begun last; of an earlier one that is still running they are nobody's business.
@@ -87,8 +107,30 @@ impl Job {
             options,
             arena,
             metrics: Metrics::default(),
+            costs: Mutex::default(),
             failures: Mutex::default(),
+            pool: None,
         }))
+    }
+
+    /// A job that shares prepared samples with the other jobs of a pool: those must prepare the same dataset in the same
+    /// way. Ranks of one training job have the same name, and different jobs different ones.
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    pub fn sharing(
+        preparation: Arc<dyn Preparation>,
+        options: JobOptions,
+        pool: Arc<Pool>,
+        name: JobKey,
+    ) -> Result<Arc<Self>, ArenaError> {
+        let lateness = options.order.lateness().unwrap_or(0);
+        let options = JobOptions { order: ServingOrder::Shared { lateness }, ..options };
+        let mut job = Self::new(preparation, options)?;
+        if let Some(job) = Arc::get_mut(&mut job) {
+            job.pool = Some((pool, name));
+        }
+        Ok(job)
     }
 
     /// The figures so far.
@@ -101,6 +143,10 @@ impl Job {
     #[must_use]
     pub fn arena(&self) -> Option<&Arc<Arena>> {
         self.arena.as_ref()
+    }
+
+    fn costs(&self) -> MutexGuard<'_, Costs> {
+        self.costs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn epoch_failures(&self) -> MutexGuard<'_, EpochFailures> {
@@ -138,6 +184,10 @@ pub(crate) struct Ticket {
     pub epoch: u32,
     samples: TicketSamples,
     pub rows: TicketRows,
+    /// Whether it is for a sample that is begun before its turn.
+    pub early: bool,
+    /// What is to be done about a sample that several jobs share.
+    pub task: Option<Task>,
 }
 
 /// The samples of a ticket.
@@ -147,6 +197,15 @@ enum TicketSamples {
     Few([SampleId; TICKET_MAX], usize),
     /// All of a batch, for whoever does something with it as a whole.
     Batch(Vec<SampleId>),
+}
+
+impl TicketSamples {
+    /// A few samples, no more than fit.
+    fn few(samples: &[SampleId]) -> Self {
+        let mut few = [SampleId(0); TICKET_MAX];
+        few[..samples.len()].copy_from_slice(samples);
+        Self::Few(few, samples.len())
+    }
 }
 
 /// Where the samples of a ticket go.
@@ -186,16 +245,18 @@ pub(crate) struct RunState {
     delivered: u64,
     /// Where rows are given to samples as they get ready: who gets which, and the next step to be prepared.
     late: Option<(Assembly, u64)>,
+    /// Samples known to be slow, to be begun before their turn, and those that are being prepared so.
+    early: EarlyStarts,
+    /// The part in a pool of jobs that share what they prepare.
+    membership: Option<Membership>,
     /// An error that ends the run.
     broken: Option<RunError>,
 }
 
 impl RunState {
-    pub fn new(id: u64, job: Arc<Job>, plan: EpochPlan, epoch: u32) -> Self {
-        let late = match (job.options.order, plan.batch_size()) {
-            (ServingOrder::Ready { lateness }, Some(batch_size))
-                if !job.preparation.takes_whole_batches() =>
-            {
+    pub fn new(id: u64, job: Arc<Job>, plan: EpochPlan, epoch: u32, membership: Option<Membership>) -> Self {
+        let late = match (job.options.order.lateness(), plan.batch_size()) {
+            (Some(lateness), Some(batch_size)) if !job.preparation.takes_whole_batches() => {
                 Some((Assembly::new(batch_size, lateness, plan.steps()), 0))
             }
             _ => None,
@@ -210,13 +271,19 @@ impl RunState {
             next_batch: 0,
             delivered: 0,
             late,
+            early: EarlyStarts::default(),
+            membership,
             broken: None,
         };
         state.ledger.extend(state.positions());
         state
     }
 
+    /// How many positions there are: samples, where the order is nobody's to foresee.
     fn positions(&self) -> u32 {
+        if let Some(membership) = &self.membership {
+            return membership.pool().samples();
+        }
         u32::try_from(self.plan.positions()).expect("a rank's share is bounded by the dataset")
     }
 
@@ -240,41 +307,69 @@ impl RunState {
         if self.broken.is_some() {
             return None;
         }
+        if self.membership.is_some() {
+            return self.take_shared_ticket();
+        }
+        if self.look_for_slow_samples() {
+            while let Some(place) = self.early.next(threads) {
+                let begun = self.begin_early(place);
+                if begun.is_some() {
+                    return begun;
+                }
+            }
+        }
         if self.late.is_some() {
-            return self.take_late_ticket(appetite, threads);
-        }
-        if self.in_flight.back().is_none_or(|last| last.next_row == last.samples.len()) {
-            self.open_planned_batch()?;
-        }
-        let last = self.in_flight.back_mut()?;
-        let first = last.next_row;
-        let left = last.samples.len() - first;
-        let (samples, count) = if self.job.preparation.takes_whole_batches() {
-            (TicketSamples::Batch(last.samples.clone()), left)
+            self.take_late_ticket(appetite, threads)
         } else {
-            let count = fair_share(appetite, left, threads);
-            let mut few = [SampleId(0); TICKET_MAX];
-            few[..count].copy_from_slice(&last.samples[first..first + count]);
-            (TicketSamples::Few(few, count), count)
+            self.take_planned_ticket(appetite, threads)
+        }
+    }
+
+    fn take_planned_ticket(&mut self, appetite: usize, threads: usize) -> Option<Ticket> {
+        let is_open = |entry: &InFlight| {
+            entry.positions[entry.next_row..].iter().any(|&position| self.ledger.is_left(position))
         };
-        lease(&mut self.ledger, last.positions[first..first + count].iter().copied());
-        last.next_row += count;
-        let rows = TicketRows::Known(Arc::clone(&last.batch), first);
-        Some(Ticket { run: self.id, job: Arc::clone(&self.job), epoch: self.epoch, samples, rows })
+        let index = match self.in_flight.iter().position(is_open) {
+            Some(index) => index,
+            None => {
+                self.open_planned_batch()?;
+                self.in_flight.len() - 1
+            }
+        };
+        let entry = &mut self.in_flight[index];
+        // Some may have been begun early.
+        while !self.ledger.is_left(entry.positions[entry.next_row]) {
+            entry.next_row += 1;
+        }
+        let first = entry.next_row;
+        let left = entry.positions[first..].iter().take_while(|&&position| self.ledger.is_left(position));
+        let (samples, count) = if self.job.preparation.takes_whole_batches() {
+            (TicketSamples::Batch(entry.samples.clone()), entry.samples.len())
+        } else {
+            let count = fair_share(appetite, left.count(), threads);
+            (TicketSamples::few(&entry.samples[first..first + count]), count)
+        };
+        lease(&mut self.ledger, entry.positions[first..first + count].iter().copied());
+        entry.next_row += count;
+        let rows = TicketRows::Known(Arc::clone(&entry.batch), first);
+        Some(self.ticket(samples, rows, false))
     }
 
     fn take_late_ticket(&mut self, appetite: usize, threads: usize) -> Option<Ticket> {
-        let (_, next_step) = self.late.as_mut()?;
         let batch_size = u64::from(self.plan.batch_size()?);
-        // No more steps than there are rows in the batches ahead, so that each is sure to find one.
-        let end =
-            self.plan.steps().min((self.delivered + self.job.options.batches_ahead as u64) * batch_size);
+        let end = self.late_window();
+        let (_, next_step) = self.late.as_mut()?;
+        let is_left = |step: u64| self.ledger.is_left(self.plan.position(step));
+        while *next_step < end && !is_left(*next_step) {
+            *next_step += 1;
+        }
         let first = *next_step;
         if first >= end {
             return None;
         }
-        let left_of_batch = (batch_size - first % batch_size).min(end - first) as usize;
-        let count = fair_share(appetite, left_of_batch, threads);
+        let end_of_batch = end.min((first / batch_size + 1) * batch_size);
+        let left = (first..end_of_batch).take_while(|&step| is_left(step)).count();
+        let count = fair_share(appetite, left, threads);
         *next_step += count as u64;
         let steps = first..first + count as u64;
         lease(&mut self.ledger, steps.clone().map(|step| self.plan.position(step)));
@@ -282,13 +377,97 @@ impl RunState {
         for (cell, step) in samples.iter_mut().zip(steps) {
             *cell = self.plan.sample(step);
         }
-        let samples = TicketSamples::Few(samples, count);
-        let rows = TicketRows::Late(first);
-        Some(Ticket { run: self.id, job: Arc::clone(&self.job), epoch: self.epoch, samples, rows })
+        Some(self.ticket(TicketSamples::Few(samples, count), TicketRows::Late(first), false))
+    }
+
+    fn take_shared_ticket(&mut self) -> Option<Ticket> {
+        let end = self.late_window();
+        let (_, next_step) = self.late.as_mut()?;
+        if *next_step >= end {
+            return None;
+        }
+        let task = self.membership.as_ref()?.next()?;
+        let step = *next_step;
+        *next_step += 1;
+        let sample = task.sample();
+        lease(&mut self.ledger, std::iter::once(sample.0));
+        let ticket = self.ticket(TicketSamples::few(&[sample]), TicketRows::Late(step), false);
+        Some(Ticket { task: Some(task), ..ticket })
+    }
+
+    /// Whether work may turn up by itself, because other jobs are preparing what this one lacks.
+    pub fn waits_for_others(&self) -> bool {
+        self.membership.as_ref().is_some_and(Membership::is_waiting)
+    }
+
+    fn ticket(&self, samples: TicketSamples, rows: TicketRows, early: bool) -> Ticket {
+        Ticket {
+            run: self.id,
+            job: Arc::clone(&self.job),
+            epoch: self.epoch,
+            samples,
+            rows,
+            early,
+            task: None,
+        }
+    }
+
+    /// Steps before this one may be begun: no more than there are rows in the batches ahead, so that each is sure to
+    /// find one.
+    fn late_window(&self) -> u64 {
+        let batches = self.delivered + self.job.options.batches_ahead as u64;
+        self.plan.steps().min(batches * u64::from(self.plan.batch_size().unwrap_or(0)))
+    }
+
+    /// Notes which of the samples that may be begun are slow; false where none is to be begun early.
+    fn look_for_slow_samples(&mut self) -> bool {
+        // The first batch is wanted soonest, and all hands are to work at it. Batches that are made in one piece have
+        // no samples to begin apart.
+        let whole = self.job.preparation.takes_whole_batches();
+        if whole || self.delivered == 0 || !self.job.costs().any_slow() {
+            return false;
+        }
+        if self.late.is_some() {
+            let end = self.late_window();
+            let costs = self.job.costs();
+            let slow = (self.early.seen..end).filter(|&step| costs.is_slow(self.plan.sample(step)));
+            self.early.steps.extend(slow.map(|step| (step, 0)));
+            self.early.seen = self.early.seen.max(end);
+        } else {
+            while self.open_planned_batch().is_some() {}
+            let costs = self.job.costs();
+            for entry in self.in_flight.iter().filter(|entry| entry.batch.index >= self.early.seen) {
+                let rows = entry.samples.iter().enumerate().filter(|&(_, &sample)| costs.is_slow(sample));
+                self.early.steps.extend(rows.map(|(row, _)| (entry.batch.index, row)));
+            }
+            self.early.seen = self.next_batch;
+        }
+        true
+    }
+
+    /// Begins a slow sample before its turn, unless that has come.
+    fn begin_early(&mut self, (place, row): (u64, usize)) -> Option<Ticket> {
+        let (sample, position, rows) = if self.late.is_some() {
+            (self.plan.sample(place), self.plan.position(place), TicketRows::Late(place))
+        } else {
+            let entry = self.in_flight.iter().find(|entry| entry.batch.index == place)?;
+            (entry.samples[row], entry.positions[row], TicketRows::Known(Arc::clone(&entry.batch), row))
+        };
+        if !self.ledger.is_left(position) {
+            return None;
+        }
+        lease(&mut self.ledger, std::iter::once(position));
+        self.early.running += 1;
+        Some(self.ticket(TicketSamples::few(&[sample]), rows, true))
+    }
+
+    /// A sample that was begun before its turn is finished.
+    pub fn finish_early(&mut self) {
+        self.early.running -= 1;
     }
 
     /// Gives a step that is ready its row. `None` when the run has ended meanwhile.
-    pub fn give_row(&mut self, step: u64) -> Option<(Arc<OpenBatch>, usize)> {
+    pub fn give_row(&mut self, step: u64, sample: SampleId) -> Option<(Arc<OpenBatch>, usize)> {
         if self.broken.is_some() {
             return None;
         }
@@ -308,8 +487,9 @@ impl RunState {
             }
         }
         let entry = self.in_flight.get_mut((place.batch - self.delivered) as usize)?;
-        entry.samples.push(self.plan.sample(step));
-        entry.positions.push(self.plan.position(step));
+        entry.samples.push(sample);
+        let shared = self.membership.is_some();
+        entry.positions.push(if shared { sample.0 } else { self.plan.position(step) });
         Some((Arc::clone(&entry.batch), place.row as usize))
     }
 
@@ -407,6 +587,27 @@ impl RunState {
     }
 }
 
+/// Slow samples that are begun before their turn.
+///
+/// Where it is known from earlier epochs which samples are slow, they are begun as soon as there is room for them, so that
+/// the batch they belong to need not wait; but at most half of the workers are at such samples, as the others are needed
+/// for the batch that is next.
+#[derive(Default)]
+struct EarlyStarts {
+    /// Steps, or batches and rows where rows are known, that wait to be begun.
+    steps: VecDeque<(u64, usize)>,
+    /// Steps or batches before this one have been looked at.
+    seen: u64,
+    /// How many are being prepared.
+    running: usize,
+}
+
+impl EarlyStarts {
+    fn next(&mut self, threads: usize) -> Option<(u64, usize)> {
+        if self.running < threads / 2 { self.steps.pop_front() } else { None }
+    }
+}
+
 /// How many samples a worker gets at a time: however hungry it is, what is left of a batch is for all of them.
 fn fair_share(appetite: usize, left_of_batch: usize, threads: usize) -> usize {
     appetite.clamp(1, left_of_batch.div_ceil(threads.max(1))).min(TICKET_MAX)
@@ -448,9 +649,15 @@ pub struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(shared: Arc<Shared>, job: Arc<Job>, plan: EpochPlan, epoch: u32) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        job: Arc<Job>,
+        plan: EpochPlan,
+        epoch: u32,
+        membership: Option<Membership>,
+    ) -> Self {
         let cursor = plan.cursor_after(0);
-        let id = shared.add_run(|id| RunState::new(id, Arc::clone(&job), plan, epoch));
+        let id = shared.add_run(|id| RunState::new(id, Arc::clone(&job), plan, epoch, membership));
         *job.epoch_failures() = EpochFailures { run: id, list: Vec::new() };
         Self {
             shared,
@@ -650,14 +857,19 @@ impl RunState {
         self.is_finished().then_some(Ok(Waited::End))
     }
 
-    /// Writes a delivered batch into the ledger.
+    /// Writes a delivered batch into the ledger, and what its samples cost into the book of costs.
     fn settle(&mut self, entry: &InFlight) {
+        let mut costs = self.job.costs();
         for (row, &position) in entry.positions.iter().enumerate() {
-            let settled = if entry.batch.failed(row) {
-                self.ledger.fail(position)
-            } else {
-                self.ledger.serve(position)
-            };
+            if let Some(cost) = entry.batch.cost(row) {
+                let microseconds = u64::try_from(cost.as_micros()).unwrap_or(u64::MAX);
+                costs.note(entry.samples[row], microseconds, FIRST_KEYED as usize);
+            }
+            let failed = entry.batch.failed(row);
+            if let Some(membership) = &self.membership {
+                membership.settle(entry.samples[row], failed);
+            }
+            let settled = if failed { self.ledger.fail(position) } else { self.ledger.serve(position) };
             if let Err(error) = settled {
                 unreachable!("only leased rows are finished: {error}");
             }

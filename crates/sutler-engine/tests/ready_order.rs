@@ -202,3 +202,28 @@ fn an_error_ends_the_run_and_stays() {
     assert!(matches!(error, RunError::Sample(_)));
     assert!(next(&mut run).is_err());
 }
+
+#[test]
+fn samples_known_to_be_slow_are_begun_before_their_turn() {
+    for order in [ServingOrder::Strict, ServingOrder::Ready { lateness: 8 }] {
+        let slow = Duration::from_millis(40);
+        let fake = Arc::new(Fake { slow: ([60].into(), slow), ..Fake::fixed(8).sleeping(2000) });
+        let engine = Engine::new(4).unwrap();
+        let job = job(&fake, JobOptions { order, ..options(4, 10) });
+        let samples: Vec<u64> = (0..80).collect();
+        let mut turns = Vec::new();
+        for epoch in 0..2 {
+            fake.begun.lock().unwrap().clear();
+            let mut run = engine.start(&job, drawn(&samples, 80, 4, JobCursor::start_of(epoch)), epoch);
+            let mut ids = Vec::new();
+            while let Some(batch) = next(&mut run).unwrap() {
+                ids.extend(check_batch(&batch, &fake, epoch).ids);
+            }
+            if order == ServingOrder::Strict {
+                assert_eq!(ids, (0..80).collect::<Vec<_>>(), "the order of serving is another matter");
+            }
+            turns.push(fake.begun.lock().unwrap().iter().position(|&id| id == 60).unwrap());
+        }
+        assert!(turns[0] >= 55 && turns[1] <= 45, "{order:?}: begun as number {turns:?}");
+    }
+}

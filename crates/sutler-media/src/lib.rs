@@ -10,6 +10,7 @@ mod ffi;
 pub mod image;
 
 pub use decode::{DecodeError, Decoded, Decoder, Format, Header, Limits, Request, Scale, probe, sniff};
+pub use image::decoded::{DecodedForm, DecodedLayout, Rows};
 pub use image::op::{self, Op};
 pub use image::pipeline::{
     DType, Layout, OutputSpec, Pipeline, PipelineError, PipelineOptions, Plan, Worker,

@@ -113,7 +113,8 @@ impl Dataset {
     /// What a worker does to the samples of this dataset.
     pub fn preparation(&self, pipeline: &Pipeline, layout: Layout, seed: u64) -> ImagePreparation {
         let source: Arc<dyn Source> = self.files.clone();
-        ImagePreparation { source, pipeline: Arc::clone(&pipeline.inner), layout, limits: self.limits, seed }
+        let pipeline = Arc::clone(&pipeline.inner);
+        ImagePreparation { source, pipeline, layout, limits: self.limits, seed, cache: None }
     }
 }
 

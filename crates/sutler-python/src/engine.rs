@@ -16,6 +16,7 @@ use sutler_engine::{
 use sutler_media::{DType, Layout, OutputSpec};
 
 use crate::array::Array;
+use crate::cache::Cache;
 use crate::dataset::Dataset;
 use crate::errors::run_error;
 use crate::pipeline::Pipeline;
@@ -283,7 +284,7 @@ impl Job {
 
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
-    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None))]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, cache=None))]
     fn new(
         dataset: &Dataset,
         pipeline: &Pipeline,
@@ -297,10 +298,12 @@ impl Job {
         errors_max: Option<u64>,
         errors_rate: Option<f64>,
         lateness: Option<u32>,
+        cache: Option<&Cache>,
     ) -> PyResult<Self> {
         let layout = if channels_last { Layout::Nhwc } else { Layout::Nchw };
         let policy = parse_policy(errors, errors_max, errors_rate)?;
-        let preparation = dataset.preparation(pipeline, layout, seed);
+        let mut preparation = dataset.preparation(pipeline, layout, seed);
+        preparation.cache = cache.map(|cache| Arc::clone(&cache.inner));
         let options = JobOptions {
             batch_size,
             batches_ahead,

@@ -1,6 +1,7 @@
 //! The native module `sutler._sutler`: thin, private, and free of decisions. `python/sutler` is what users see.
 
 mod array;
+mod cache;
 mod dataset;
 mod dlpack;
 mod engine;
@@ -30,6 +31,8 @@ fn permutation(samples: u32, shuffle: bool, seed: u64, epoch: u32) -> Permutatio
 mod _sutler {
     #[pymodule_export]
     use crate::array::Array;
+    #[pymodule_export]
+    use crate::cache::{Cache, parse_size};
     #[pymodule_export]
     use crate::dataset::Dataset;
     #[pymodule_export]

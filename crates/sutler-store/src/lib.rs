@@ -20,6 +20,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+pub mod cache;
 mod error;
 mod files;
 mod filesystem;

@@ -3,8 +3,8 @@
 #![allow(dead_code)] // every test file takes what it needs
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard};
@@ -55,6 +55,8 @@ pub struct Fake {
     pub sleep_micros_max: u64,
     /// Samples prepared so far, failed ones included.
     pub prepared: AtomicUsize,
+    /// Samples in the order in which they were begun.
+    pub begun: Mutex<Vec<u32>>,
     /// Sets of tools made so far.
     pub tools: AtomicUsize,
 }
@@ -114,6 +116,7 @@ impl Preparer for FakePreparer {
     ) -> Result<(), Failure> {
         let fake = &self.0;
         fake.prepared.fetch_add(1, Ordering::SeqCst);
+        fake.begun.lock().unwrap().push(sample.0);
         let mut rng = SampleRng::new(1, epoch, sample);
         if fake.sleep_micros_max > 0 {
             std::thread::sleep(Duration::from_micros(u64::from(rng.next_u32()) % fake.sleep_micros_max));

@@ -22,7 +22,7 @@ mod webp;
 pub use error::DecodeError;
 pub use format::{Format, sniff};
 
-use crate::image::{Pixels, Rect};
+use crate::image::{Pixels, Rect, Size};
 
 /// What is refused before any memory is set aside for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,8 +171,13 @@ impl Request {
     /// The region in pixels of the scaled image, rounded outwards.
     #[must_use]
     pub fn scaled_region(&self, header: &Header) -> Rect {
+        self.scaled_within(Size { width: header.width, height: header.height })
+    }
+
+    /// The same for an image of this size.
+    pub(crate) fn scaled_within(&self, image: Size) -> Rect {
         let denominator = self.scale.denominator();
-        let (full_width, full_height) = self.scale.of_size(header.width, header.height);
+        let (full_width, full_height) = self.scale.of_size(image.width, image.height);
         let (x, y) = (self.region.x / denominator, self.region.y / denominator);
         let right = (self.region.x + self.region.width).div_ceil(denominator).min(full_width);
         let bottom = (self.region.y + self.region.height).div_ceil(denominator).min(full_height);

@@ -208,12 +208,16 @@ impl Mount {
     }
 }
 
+/// Whether a resize averages, so that it may start from a smaller image; the others are meant to alias.
+pub(crate) fn averages(interpolation: Interpolation, antialias: bool) -> bool {
+    let always = matches!(interpolation, Interpolation::Box | Interpolation::Hamming);
+    (antialias || always) && interpolation != Interpolation::Nearest
+}
+
 /// The coarsest scale that leaves the window at least as large as its target in both directions. Only a resize that
-/// averages can take it: the others are meant to alias.
+/// [`averages`] can take it.
 fn coarsest_scale(resample: &Resample, source: &Source, allowed: bool) -> Scale {
-    let averages =
-        resample.antialias || matches!(resample.interpolation, Interpolation::Box | Interpolation::Hamming);
-    if !allowed || !averages || resample.interpolation == Interpolation::Nearest {
+    if !allowed || !averages(resample.interpolation, resample.antialias) {
         return Scale::Full;
     }
     let fits = |scale: Scale| {

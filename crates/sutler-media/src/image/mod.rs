@@ -2,6 +2,7 @@
 
 mod colour;
 mod convert;
+pub(crate) mod decoded;
 mod describe;
 mod draw;
 mod erase;

@@ -1,6 +1,7 @@
 //! A thread's own decoder, resizer and buffers, and the loop over a plan's stages.
 
 use super::convert::{write_bytes, write_floats};
+use super::decoded::{DecodedLayout, Rows};
 use super::draw::{Drawn, Plan};
 use super::erase::{erase_bytes, erase_floats};
 use super::filter::{BlurScratch, blur, sharpness};
@@ -71,6 +72,47 @@ impl Worker {
         }
         crop(pixels, region, &mut self.scratch.current);
         self.denominator = 1;
+        self.covered = Some(region);
+        Ok(())
+    }
+
+    /// Decodes a whole picture and appends its pixels; false when the decoder has anything to say about it.
+    pub(super) fn decode_picture(
+        &mut self,
+        request: &Request,
+        header: &Header,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        self.covered = None;
+        let pixels = &mut self.scratch.current;
+        let Ok(decoded) = self.decoder.decode(bytes, header, request, pixels) else { return false };
+        let complete = decoded.covered == Rect::whole(decoded.full.0, decoded.full.1)
+            && decoded.full == request.scale.of_size(header.width, header.height);
+        if complete && decoded.warnings == 0 {
+            out.extend_from_slice(&pixels.data);
+        }
+        complete && decoded.warnings == 0
+    }
+
+    /// Takes the pixels that the plan needs from a decoded form, of which `read` copies rows, one after another, and says
+    /// whether it could.
+    ///
+    /// # Errors
+    /// When `read` could not, or the plan was drawn for something else.
+    pub fn recall(
+        &mut self,
+        layout: &DecodedLayout,
+        plan: &Plan,
+        read: impl FnOnce(Rows, &mut [u8]) -> bool,
+    ) -> Result<(), PipelineError> {
+        self.covered = None;
+        let (rows, region, denominator) = layout.wanted(plan).ok_or(PipelineError::NotDecoded)?;
+        self.scratch.current.resize(region.width, region.height);
+        if !read(rows, &mut self.scratch.current.data) {
+            return Err(PipelineError::NotDecoded);
+        }
+        self.denominator = denominator;
         self.covered = Some(region);
         Ok(())
     }

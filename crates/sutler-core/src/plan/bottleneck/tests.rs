@@ -1,0 +1,242 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// A machine on which nothing is scarce: a million of everything.
+fn plenty() -> Profile {
+    Profile {
+        samples: 1_000,
+        encoded_bytes: 100.0,
+        decoded_bytes: 500.0,
+        augmented_bytes: 600.0,
+        storage_bytes_per_s: 1e12,
+        cache_bytes_per_s: 1e12,
+        network: None,
+        decode_s: 1e-6,
+        augment_s: 1e-6,
+        copy_s: 0.0,
+        cores: 1e6,
+        bus_bytes_per_s: None,
+        device_samples_per_s: 1e6,
+        jobs: 1,
+        window: false,
+    }
+}
+
+fn close(measured: f64, expected: f64) {
+    assert!((measured / expected - 1.0).abs() < 1e-9, "{measured} is not {expected}");
+}
+
+/// Half of the samples take 1/100 s of the one processor (decode), half 1/10,000 s (augment only).
+#[test]
+fn half_at_10000_and_half_at_100_run_at_198() {
+    let profile = Profile {
+        encoded_bytes: 100.0,
+        decoded_bytes: 100.0,
+        decode_s: 1.0 / 100.0 - 1.0 / 10_000.0,
+        augment_s: 1.0 / 10_000.0,
+        cores: 1.0,
+        ..plenty()
+    };
+    let prediction = profile.predict(100_000.0, Split::new(50, 50, 0));
+    assert_eq!((prediction.fractions.encoded, prediction.fractions.decoded), (0.5, 0.5));
+    close(prediction.samples_per_s, 2.0 / (1.0 / 100.0 + 1.0 / 10_000.0));
+    assert_eq!(prediction.samples_per_s.round(), 198.0);
+    assert_eq!(prediction.binds, Some(Resource::Processors));
+}
+
+/// Where the two halves exhaust different resources, neither slows the other.
+#[test]
+fn forms_that_share_nothing_do_not_slow_each_other() {
+    // Storage alone serves 200 samples per second; half of them come from memory.
+    let profile = Profile { storage_bytes_per_s: 20_000.0, ..plenty() };
+    close(profile.predict(0.0, Split::new(100, 0, 0)).samples_per_s, 200.0);
+    let half = profile.predict(50_000.0, Split::new(100, 0, 0));
+    close(half.samples_per_s, 400.0);
+    assert_eq!(half.binds, Some(Resource::Storage));
+    let all = profile.predict(100_000.0, Split::new(100, 0, 0));
+    assert_eq!((all.samples_per_s, all.binds), (1e6, Some(Resource::Device)));
+}
+
+#[test]
+fn each_resource_can_bind() {
+    let starved = [
+        (Profile { storage_bytes_per_s: 1.0, ..plenty() }, Resource::Storage, 1.0 / 50.0),
+        (Profile { cache_bytes_per_s: 1.0, ..plenty() }, Resource::Cache, 1.0 / 50.0),
+        (
+            Profile { network: Some(Network { bytes_per_s: 1.0, carries_cache: true }), ..plenty() },
+            Resource::Network,
+            1.0 / 100.0,
+        ),
+        (
+            Profile { network: Some(Network { bytes_per_s: 1.0, carries_cache: false }), ..plenty() },
+            Resource::Network,
+            1.0 / 50.0,
+        ),
+        (Profile { cores: 1e-3, ..plenty() }, Resource::Processors, 1e-3 / 2e-6),
+        (Profile { bus_bytes_per_s: Some(1.0), ..plenty() }, Resource::Bus, 1.0 / 600.0),
+        (Profile { device_samples_per_s: 7.0, ..plenty() }, Resource::Device, 7.0),
+    ];
+    for (profile, resource, expected) in starved {
+        let prediction = profile.predict(50_000.0, Split::new(100, 0, 0));
+        assert_eq!(prediction.binds, Some(resource));
+        close(prediction.samples_per_s, expected);
+    }
+}
+
+/// Pinned fraction c, J jobs and a window: storage sees (1 - c) / J of what is served.
+#[test]
+fn jobs_that_share_a_window_divide_the_work() {
+    let profile = Profile { storage_bytes_per_s: 100.0, jobs: 3, window: true, ..plenty() };
+    let prediction = profile.predict(20_000.0, Split::new(100, 0, 0));
+    close(prediction.samples_per_s, 3.0 / 0.8);
+    let alone = Profile { window: false, ..profile };
+    close(alone.predict(20_000.0, Split::new(100, 0, 0)).samples_per_s, 1.0 / 0.8);
+    // Without a window the augmented share does it: 600 bytes for a sample, made anew after three serves.
+    close(alone.predict(600_000.0, Split::new(0, 0, 100)).samples_per_s, 3.0);
+}
+
+/// Beside the window, and for a single job, augmented samples take memory and gain nothing.
+#[test]
+fn augmented_shares_pay_only_for_jobs_without_a_window() {
+    let profile = Profile {
+        storage_bytes_per_s: 10_000.0,
+        decode_s: 1e-3,
+        augment_s: 1e-2,
+        cores: 2.0,
+        jobs: 4,
+        ..plenty()
+    };
+    let best = |profile: Profile| profile.plan(60_000.0).unwrap().best;
+    assert_eq!(best(Profile { window: true, ..profile }).split.augmented, 0);
+    assert_eq!(best(Profile { jobs: 1, ..profile }).split.augmented, 0);
+    assert!(best(profile).split.augmented > 0);
+}
+
+/// By hand: storage is plentiful and one processor decodes 100/s or augments 1,000/s, so every decoded sample that fits pays.
+#[test]
+fn scarce_processors_call_for_decoded_samples_and_scarce_storage_for_encoded_ones() {
+    let scarce_cpu = Profile { decode_s: 9e-3, augment_s: 1e-3, cores: 1.0, ..plenty() };
+    let plan = scarce_cpu.plan(250_000.0).unwrap();
+    assert_eq!(plan.best.split, Split::new(0, 100, 0));
+    // Half of the samples are decoded: 1 / (0.5 · 10 ms + 0.5 · 1 ms).
+    close(plan.best.samples_per_s, 1.0 / 0.0055);
+    let scarce_storage = Profile { storage_bytes_per_s: 1_000.0, ..plenty() };
+    let plan = scarce_storage.plan(50_000.0).unwrap();
+    assert_eq!((plan.best.split, plan.best.binds), (Split::new(100, 0, 0), Some(Resource::Storage)));
+    close(plan.best.samples_per_s, 20.0);
+}
+
+#[test]
+fn what_is_needed_for_a_target_is_what_reaches_it() {
+    let profile = Profile { decode_s: 9e-3, augment_s: 1e-3, cores: 1.0, ..plenty() };
+    let split = Split::new(0, 100, 0);
+    let needed = profile.needed(250_000.0, split, 1_000.0);
+    close(needed.processors, 5.5);
+    let larger = Profile { cores: needed.processors, ..profile };
+    close(larger.predict(250_000.0, split).samples_per_s, 1_000.0);
+}
+
+#[test]
+fn profiles_without_sense_are_refused() {
+    let refusal = Profile { cores: 0.0, ..plenty() }.plan(1.0).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "the profile has cores = 0, but it must be a positive number; measure it again"
+    );
+    let refusal = Profile { copy_s: f64::NAN, ..plenty() }.plan(1.0).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "the profile has copy_s = NaN, but it must be zero or a positive number; measure it again"
+    );
+    assert!(plenty().plan(-1.0).is_err() && plenty().plan(f64::INFINITY).is_err());
+    assert!(Profile { jobs: 0, ..plenty() }.check().is_err());
+}
+
+#[test]
+fn plans_survive_json() {
+    let profile = Profile { network: Some(Network { bytes_per_s: 1e9, carries_cache: true }), ..plenty() };
+    let plan = profile.plan(70_000.0).unwrap();
+    assert_eq!(plan.predictions.len(), 5_151);
+    let text = serde_json::to_string(&plan).unwrap();
+    let read: Plan = serde_json::from_str(&text).unwrap();
+    for (read, written) in read.predictions.iter().zip(&plan.predictions) {
+        assert_eq!((read.split, read.binds), (written.split, written.binds));
+        close(read.samples_per_s, written.samples_per_s);
+    }
+    let best = serde_json::to_value(plan.best).unwrap();
+    assert_eq!((&best["split"]["encoded"], &best["binds"]), (&100.into(), &"device".into()));
+    let text = serde_json::to_string(&profile).unwrap();
+    assert_eq!(serde_json::from_str::<Profile>(&text).unwrap(), profile);
+}
+
+fn profiles() -> impl Strategy<Value = Profile> {
+    let sizes = [1.0..1e4f64, 1.0..1e5, 1.0..1e5];
+    let rates = [1e3..1e9f64, 1e3..1e9, 1e3..1e9, 1e3..1e9];
+    let costs = [0.0..1e-2f64, 0.0..1e-2, 0.0..1e-3];
+    (sizes, rates, costs, 1.0..64f64, 1.0..1e5f64, 1u32..9, any::<[bool; 4]>()).prop_map(
+        |(sizes, rates, costs, cores, device, jobs, [network, carries_cache, bus, window])| Profile {
+            samples: 10_000,
+            encoded_bytes: sizes[0],
+            decoded_bytes: sizes[1],
+            augmented_bytes: sizes[2],
+            storage_bytes_per_s: rates[0],
+            cache_bytes_per_s: rates[1],
+            network: network.then_some(Network { bytes_per_s: rates[2], carries_cache }),
+            decode_s: costs[0],
+            augment_s: costs[1],
+            copy_s: costs[2],
+            cores,
+            bus_bytes_per_s: bus.then_some(rates[3]),
+            device_samples_per_s: device,
+            jobs,
+            window,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn more_of_anything_never_hurts(profile in profiles(), budget in 0.0..1e9f64, index in 0usize..5_151, factor in 1.0..10f64) {
+        let split = Split::all().nth(index).unwrap();
+        let before = profile.predict(budget, split).samples_per_s;
+        prop_assert!(before > 0.0 && before <= profile.device_samples_per_s);
+        let mut richer = vec![
+            Profile { storage_bytes_per_s: profile.storage_bytes_per_s * factor, ..profile },
+            Profile { cache_bytes_per_s: profile.cache_bytes_per_s * factor, ..profile },
+            Profile { cores: profile.cores * factor, ..profile },
+            Profile { device_samples_per_s: profile.device_samples_per_s * factor, ..profile },
+            Profile { bus_bytes_per_s: profile.bus_bytes_per_s.map(|rate| rate * factor), ..profile },
+        ];
+        if let Some(network) = profile.network {
+            let network = Some(Network { bytes_per_s: network.bytes_per_s * factor, ..network });
+            richer.push(Profile { network, ..profile });
+        }
+        for richer in richer {
+            prop_assert!(richer.predict(budget, split).samples_per_s >= before);
+        }
+        // Only more of what binds helps.
+        let prediction = profile.predict(budget, split);
+        if prediction.binds == Some(Resource::Storage) {
+            let richer = Profile { storage_bytes_per_s: profile.storage_bytes_per_s * 1.01, ..profile };
+            let after = richer.predict(budget, split);
+            prop_assert!(after.samples_per_s > before || after.binds != Some(Resource::Storage));
+        }
+    }
+
+    #[test]
+    fn the_best_is_the_best_and_nothing_is_used_beyond_what_there_is(profile in profiles(), budget in 0.0..1e9f64) {
+        let plan = profile.plan(budget).unwrap();
+        for prediction in &plan.predictions {
+            prop_assert!(prediction.samples_per_s <= plan.best.samples_per_s * (1.0 + 1e-9));
+        }
+        let needed = profile.needed(budget, plan.best.split, plan.best.samples_per_s);
+        for resource in Resource::ALL {
+            prop_assert!(needed.of(resource) <= profile.capacity(resource) * (1.0 + 1e-9));
+        }
+        let binding = plan.best.binds.unwrap();
+        prop_assert!(needed.of(binding) >= profile.capacity(binding) * (1.0 - 1e-9), "{} binds", binding.name());
+    }
+}

@@ -1,0 +1,7 @@
+//! The shared order in virtual time, and what it is held to.
+
+mod driver;
+mod histories;
+mod oracles;
+mod randomness;
+mod rules;

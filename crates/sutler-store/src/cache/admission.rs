@@ -1,0 +1,280 @@
+//! A memory with a policy: who is let in, and who leaves for it.
+//!
+//! The policy ([`Keeper`]) knows sizes and no bytes, the [`Memory`] knows bytes and no policy. They meet here, in two
+//! steps, so that nobody waits while somebody copies or decodes: a sample is *reserved*, which is a decision under a lock
+//! of well below a microsecond and empties the seats of those who leave; then its bytes are *committed* without the lock.
+//! Whoever was thrown out between the two steps notices when committing, and leaves.
+//!
+//! Hits take no lock, except under [`Policy::Lru`], which has to write down every use.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use sutler_core::{Admission, Form, Keeper, Partition, PartitionError, Policy, SampleId};
+
+use super::memory::{Backing, Held, Memory, MemoryError, MemoryOptions, Refused};
+
+/// What a cache is to be like.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheOptions {
+    /// All the bytes it may take.
+    pub budget_bytes: u64,
+    /// How many samples the dataset has.
+    pub samples: usize,
+    /// The split of the budget in percent: encoded, decoded.
+    pub split: [u32; 2],
+    /// Who leaves when there is no room.
+    pub policy: Policy,
+    /// For [`Policy::Random`].
+    pub seed: u64,
+    /// Where the memory comes from.
+    pub backing: Backing,
+}
+
+/// Why there is no such cache.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// The memory cannot be had.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The split is none.
+    #[error(transparent)]
+    Split(#[from] PartitionError),
+}
+
+/// What a cache holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CacheFigures {
+    /// What the cache may take in all.
+    pub budget_bytes: u64,
+    /// What its entries take, the unused ends of their last blocks included.
+    pub used_bytes: u64,
+    /// Samples kept as they were stored.
+    pub encoded: FormFigures,
+    /// Samples kept after the transforms that draw no random number.
+    pub decoded: FormFigures,
+    /// Samples that left for others.
+    pub evicted: u64,
+    /// Entries that did not pass their checksum and were dropped.
+    pub corrupt: u64,
+}
+
+/// What a cache holds of one form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FormFigures {
+    /// How many samples.
+    pub entries: u64,
+    /// How many bytes they have.
+    pub bytes: u64,
+}
+
+/// Samples kept in memory, by a policy.
+pub struct Cache {
+    memory: Memory,
+    budget_bytes: u64,
+    /// Whether hits are written down.
+    notes_uses: bool,
+    /// Decides who is in. Held for a decision, never while bytes are copied.
+    state: Mutex<State>,
+    /// After a fork the lock may be held for ever by a thread that is not there.
+    owner: u32,
+}
+
+struct State {
+    keeper: Keeper,
+    corrupt: u64,
+    /// Reused for every decision.
+    evicted: Vec<(SampleId, Form)>,
+}
+
+impl Cache {
+    /// An empty cache.
+    ///
+    /// # Errors
+    /// When the memory cannot be had, or the split adds up to more than there is.
+    pub fn new(options: &CacheOptions) -> Result<Self, CacheError> {
+        let CacheOptions { budget_bytes, samples, split: [encoded, decoded], policy, seed, backing } =
+            *options;
+        let forms: &[Form] = match (encoded, decoded) {
+            (_, 0) => &[Form::Encoded],
+            (0, _) => &[Form::Decoded],
+            _ => &[Form::Encoded, Form::Decoded],
+        };
+        let memory = Memory::new(&MemoryOptions { budget_bytes, samples, forms, backing })?;
+        let partition = Partition::of_percent(memory.capacity_bytes(), 0, [encoded, decoded, 0])?;
+        let keeper = Keeper::new(partition, [policy; 3], seed);
+        let state = Mutex::new(State { keeper, corrupt: 0, evicted: Vec::new() });
+        let notes_uses = policy == Policy::Lru;
+        Ok(Self { memory, budget_bytes, notes_uses, state, owner: std::process::id() })
+    }
+
+    /// The memory behind it.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Whether samples may be kept in this form.
+    #[must_use]
+    pub fn keeps(&self, form: Form) -> bool {
+        self.memory.forms().contains(&form)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_here(&self) -> bool {
+        self.owner == std::process::id()
+    }
+
+    /// The copy of a sample in this form, if it is kept.
+    #[must_use]
+    pub fn get(&self, sample: SampleId, form: Form) -> Option<Held<'_>> {
+        let held = self.memory.get(sample, form)?;
+        if self.notes_uses && self.is_here() {
+            self.lock().keeper.get(sample, form);
+        }
+        Some(held)
+    }
+
+    /// Whether a copy of the sample is kept, in whichever form.
+    #[must_use]
+    pub fn has(&self, sample: SampleId) -> bool {
+        self.memory.forms().iter().any(|&form| self.memory.get(sample, form).is_some())
+    }
+
+    /// Drops a copy that did not pass its checksum; the next reader finds none and makes it anew.
+    pub fn discard(&self, sample: SampleId, form: Form) {
+        if self.is_here() {
+            let mut state = self.lock();
+            // Of several readers who notice, the first counts.
+            if self.memory.remove(sample, form) {
+                state.keeper.remove(sample, form);
+                state.corrupt += 1;
+            }
+        }
+    }
+
+    /// A seat for a sample that was just read, in the form the split has room for; `None` when it may not stay.
+    ///
+    /// Decoded comes first, as it saves more. When both shares are full and somebody has to leave, a sample always asks for
+    /// the same form, and as many ask for each as it has seats; else a sample would lose its seat in one form to
+    /// take one in the other.
+    #[must_use]
+    pub fn reserve(
+        &self,
+        sample: SampleId,
+        encoded_bytes: Option<usize>,
+        decoded_bytes: Option<usize>,
+    ) -> Option<Reservation<'_>> {
+        if !self.is_here() {
+            return None;
+        }
+        let mut state = self.lock();
+        let state = &mut *state;
+        let keeper = &mut state.keeper;
+        if keeper.nearest(sample) != Form::Storage {
+            return None; // somebody else is just putting it in
+        }
+        let bytes_of = |form| match form {
+            Form::Encoded => encoded_bytes,
+            Form::Decoded => decoded_bytes,
+            Form::Storage | Form::Augmented => None,
+        };
+        let has_room = |keeper: &Keeper, form| {
+            bytes_of(form).is_some_and(|bytes| {
+                keeper.used_bytes_of(form) + Memory::footprint(bytes) <= keeper.partition().bytes_of(form)
+            })
+        };
+        let form = [Form::Decoded, Form::Encoded]
+            .into_iter()
+            .find(|&form| has_room(keeper, form))
+            .unwrap_or_else(|| home(sample, keeper.kept(Form::Encoded), keeper.kept(Form::Decoded)));
+        let footprint = Memory::footprint(bytes_of(form)?);
+        let admission = keeper.offer(sample, form, footprint, &mut state.evicted);
+        for (leaving, form) in state.evicted.drain(..) {
+            self.memory.remove(leaving, form);
+        }
+        // Only then made: one that is dropped takes the lock that is held here.
+        (admission == Admission::Kept).then(|| Reservation { cache: self, sample, form, taken: false })
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn figures(&self) -> CacheFigures {
+        if !self.is_here() {
+            return CacheFigures { budget_bytes: self.budget_bytes, ..CacheFigures::default() };
+        }
+        let of = |form| {
+            let (entries, bytes) = self.memory.kept(form);
+            FormFigures { entries, bytes }
+        };
+        let state = self.lock();
+        let stats = state.keeper.stats();
+        CacheFigures {
+            budget_bytes: self.budget_bytes,
+            used_bytes: self.memory.used_bytes(),
+            encoded: of(Form::Encoded),
+            decoded: of(Form::Decoded),
+            evicted: stats.encoded.evicted + stats.decoded.evicted,
+            corrupt: state.corrupt,
+        }
+    }
+}
+
+/// The form that a sample asks for when both are full: so many of all samples ask for decoded as of all seats are.
+fn home(sample: SampleId, encoded: usize, decoded: usize) -> Form {
+    // The golden ratio spreads consecutive numbers evenly over the range.
+    let spread = u64::from(sample.0.wrapping_mul(0x9e37_79b9));
+    let seats = (encoded + decoded).max(1) as u64;
+    if spread * seats < (decoded as u64) << 32 { Form::Decoded } else { Form::Encoded }
+}
+
+/// A seat in a cache that nobody sits on yet. Dropping it gives it back.
+pub struct Reservation<'a> {
+    cache: &'a Cache,
+    sample: SampleId,
+    form: Form,
+    taken: bool,
+}
+
+impl Reservation<'_> {
+    /// The form in which the sample may stay.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Puts the sample's bytes in, as many as were reserved. It may fail to stay when readers still hold what it was to
+    /// replace; then it is as if it had not been offered.
+    pub fn commit(mut self, parts: &[&[u8]]) {
+        let Cache { memory, .. } = self.cache;
+        match memory.put(self.sample, self.form, parts) {
+            // Present: it was thrown out and let in again by another thread meanwhile, whose copy is the same.
+            Ok(()) | Err(Refused::Present) => self.taken = true,
+            Err(Refused::Full | Refused::Unfit) => return,
+        }
+        // The seat may have gone to somebody else while the bytes were copied.
+        let state = self.cache.lock();
+        if !state.keeper.contains(self.sample, self.form) {
+            memory.remove(self.sample, self.form);
+        }
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if !self.taken {
+            self.cache.lock().keeper.remove(self.sample, self.form);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Cache {
+    /// Whether the policy thinks that the sample is kept.
+    pub(super) fn policy_keeps(&self, sample: SampleId, form: Form) -> bool {
+        self.lock().keeper.contains(sample, form)
+    }
+}

@@ -1,0 +1,133 @@
+//! What memory and policy owe together: no more than the budget, and one opinion on who is in.
+
+use sutler_core::{Form, Policy, SampleId, SampleRng};
+
+use super::super::*;
+
+const KIB: usize = 1 << 10;
+
+fn cache(budget_bytes: u64, samples: usize, split: [u32; 2], policy: Policy) -> Cache {
+    let options = CacheOptions { budget_bytes, samples, split, policy, seed: 1, backing: Backing::Private };
+    Cache::new(&options).unwrap()
+}
+
+fn offer(cache: &Cache, sample: u32, encoded: usize, decoded: usize) -> Option<Form> {
+    let reservation = cache.reserve(SampleId(sample), Some(encoded), Some(decoded))?;
+    let form = reservation.form();
+    let bytes = vec![sample as u8; if form == Form::Encoded { encoded } else { decoded }];
+    reservation.commit(&[&bytes]);
+    Some(form)
+}
+
+#[test]
+fn decoded_is_filled_first_and_encoded_after_it() {
+    let cache = cache(1 << 20, 100, [50, 50], Policy::Pinned);
+    let forms: Vec<_> = (0..100).map(|sample| offer(&cache, sample, 20 * KIB, 100 * KIB)).collect();
+    assert_eq!(forms[..5], [Some(Form::Decoded); 5]);
+    assert!(forms[5..30].iter().all(|form| *form == Some(Form::Encoded)), "{forms:?}");
+    assert!(forms[30..].iter().all(Option::is_none), "{forms:?}");
+    let figures = cache.figures();
+    assert_eq!(figures.decoded, FormFigures { entries: 5, bytes: 5 * 100 * KIB as u64 });
+    assert_eq!(figures.encoded.entries, 25);
+    assert_eq!(figures.evicted, 0);
+    assert!(figures.used_bytes <= figures.budget_bytes);
+}
+
+#[test]
+fn a_seat_that_is_not_taken_is_free_again() {
+    let cache = cache(64 * KIB as u64, 10, [100, 0], Policy::Pinned);
+    for sample in 0..10 {
+        assert!(cache.reserve(SampleId(sample), Some(50 * KIB), None).is_some(), "sample {sample}");
+    }
+    assert_eq!(offer(&cache, 3, 50 * KIB, 0), Some(Form::Encoded));
+    assert_eq!(offer(&cache, 4, 50 * KIB, 0), None);
+}
+
+#[test]
+fn with_both_shares_full_each_form_gets_its_part() {
+    let cache = cache(4 << 20, 1000, [50, 50], Policy::Lru);
+    let forms: Vec<_> = (0..1000).filter_map(|sample| offer(&cache, sample, 20 * KIB, 80 * KIB)).collect();
+    assert_eq!(forms.len(), 1000, "LRU lets everybody in");
+    let figures = cache.figures();
+    assert!(figures.encoded.entries >= 95 && figures.decoded.entries >= 24, "{figures:?}");
+    // A fifth of the seats are decoded, and so a fifth of those who came later asked for one.
+    let decoded = forms[200..].iter().filter(|form| **form == Form::Decoded).count();
+    assert!((140..180).contains(&decoded), "{decoded} of 800");
+}
+
+#[test]
+fn a_bad_copy_is_dropped_and_may_come_again() {
+    let cache = cache(1 << 20, 10, [100, 0], Policy::Pinned);
+    offer(&cache, 2, 9_000, 0).unwrap();
+    cache.memory().damage(SampleId(2), Form::Encoded, 5_000);
+    let held = cache.get(SampleId(2), Form::Encoded).unwrap();
+    assert_eq!(held.read_into(&mut Vec::new()), Err(Corrupt));
+    drop(held);
+    cache.discard(SampleId(2), Form::Encoded);
+    cache.discard(SampleId(2), Form::Encoded);
+    assert_eq!(cache.figures().corrupt, 1);
+    assert!(cache.get(SampleId(2), Form::Encoded).is_none());
+    assert_eq!(offer(&cache, 2, 9_000, 0), Some(Form::Encoded));
+    let mut out = Vec::new();
+    cache.get(SampleId(2), Form::Encoded).unwrap().read_into(&mut out).unwrap();
+    assert_eq!(out, vec![2; 9_000]);
+}
+
+/// Many threads, few seats, every policy: whoever is found has his own bytes, and in the end the memory holds exactly
+/// those whom the policy has let in.
+#[test]
+fn threads_and_evictions_leave_memory_and_policy_of_one_opinion() {
+    for policy in [Policy::Pinned, Policy::Lru, Policy::Random] {
+        let cache = cache(512 * KIB as u64, 64, [60, 40], policy);
+        std::thread::scope(|scope| {
+            for thread in 0..4u32 {
+                let cache = &cache;
+                scope.spawn(move || {
+                    let mut rng = SampleRng::new(9, 0, SampleId(thread));
+                    let mut out = Vec::new();
+                    for _ in 0..2_000 {
+                        let sample = rng.below(64);
+                        for form in [Form::Decoded, Form::Encoded] {
+                            if let Some(held) = cache.get(SampleId(sample), form) {
+                                held.read_into(&mut out).unwrap();
+                                assert!(out.iter().all(|&byte| byte == sample as u8));
+                            }
+                        }
+                        let size = (sample as usize + 1) * 500;
+                        match rng.below(10) {
+                            0 => cache.discard(SampleId(sample), Form::Encoded),
+                            1 => drop(cache.reserve(SampleId(sample), Some(size), Some(4 * size))),
+                            _ => {
+                                offer(cache, sample, size, 4 * size);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        for form in [Form::Encoded, Form::Decoded] {
+            for sample in (0..64).map(SampleId) {
+                let (kept, found) = (cache.policy_keeps(sample, form), cache.get(sample, form).is_some());
+                assert_eq!(kept, found, "{policy:?}: sample {} {form:?}", sample.0);
+            }
+        }
+        let figures = cache.figures();
+        assert!(figures.used_bytes <= figures.budget_bytes);
+        assert!(figures.encoded.entries + figures.decoded.entries > 5, "{figures:?}");
+    }
+}
+
+#[test]
+fn a_split_of_more_than_everything_is_refused() {
+    let split = [60, 41];
+    let options = CacheOptions {
+        budget_bytes: 1 << 20,
+        samples: 1,
+        split,
+        policy: Policy::Pinned,
+        seed: 0,
+        backing: Backing::Private,
+    };
+    let text = Cache::new(&options).err().expect("a refusal").to_string();
+    assert!(text.contains("101 percent"), "{text}");
+}

@@ -1,0 +1,110 @@
+"""What a loader keeps in memory between epochs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sutler import _sutler
+
+#: Who leaves when there is no room: what this release can do.
+POLICIES = ("pinned", "lru", "random")
+
+
+@dataclass(frozen=True)
+class Cache:
+    """How much memory a loader may use to keep samples from one epoch to the next, and for what.
+
+    It is a description: each loader that is given it has a cache of its own, of this size. A sample is kept in one
+    of two forms. *Encoded* is the file as it was read: a hit saves the read. *Decoded* is what all transforms before
+    the first random one make of it: a hit saves the decoding too, but takes several times the memory. Either way a
+    batch holds the same bytes as it would without a cache.
+
+    Args:
+        memory: All it may take: a number of bytes, or text such as ``"8GiB"`` or ``"500MB"``.
+        split: The shares of encoded, decoded and augmented samples in percent, as in ``"58-42-0"``. By default all
+            of it is for encoded samples: that keeps the most samples, so it saves the most reads, whatever the
+            transforms are. Give decoded samples a share when the loader waits for *prep* rather than for *fetch*.
+        policy: Who leaves when there is no room. ``"pinned"``: nobody; as an epoch needs every sample once, this
+            misses the fewest. ``"lru"``: the longest unused, for samplers that come back to the same samples soon.
+            ``"random"``: anyone, which is what a page cache comes to, to compare with.
+
+    Raises:
+        ValueError: The size, the split or the policy is not one; the message says what is.
+
+    Example:
+        >>> import sutler
+        >>> sutler.Cache("8GiB").memory
+        8589934592
+        >>> sutler.Cache(memory="500MB", split="58-42-0")
+        Cache(memory=500000000, split='58-42-0', policy='pinned')
+    """
+
+    memory: int
+    split: str = "100-0-0"
+    policy: Literal["pinned", "lru", "random"] = "pinned"
+
+    def __init__(
+        self,
+        memory: int | str,
+        split: str = "100-0-0",
+        policy: Literal["pinned", "lru", "random"] = "pinned",
+    ) -> None:
+        object.__setattr__(self, "memory", read_size(memory))
+        object.__setattr__(self, "split", split)
+        object.__setattr__(self, "policy", policy)
+        read_split(split)
+        if policy not in POLICIES:
+            raise ValueError(
+                f"policy should be one that this release has ({', '.join(map(repr, POLICIES))}), got {policy!r}"
+            )
+
+
+def read_size(size: Any) -> int:
+    """The bytes that a ``memory=`` or ``cache=`` argument asks for."""
+    if isinstance(size, str):
+        return _sutler.parse_size(size)
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise TypeError(f"a size should be a number of bytes or text such as '8GiB', got {size!r}")
+    if not 0 < size < 2**63:
+        raise ValueError(f"a size should be a positive number of bytes, got {size}")
+    return size
+
+
+def read_split(split: Any) -> tuple[int, int]:
+    """The percentages for encoded and decoded samples that a ``split=`` argument asks for."""
+    if split == "auto":
+        raise ValueError(
+            "split='auto' needs measurements of the dataset, which this release does not make. Pass a split such as "
+            "'100-0-0' (the most samples) or '0-100-0' (the least work for each)."
+        )
+    shares = re.fullmatch(r"(\d{1,3})-(\d{1,3})-(\d{1,3})", split) if isinstance(split, str) else None
+    if shares is None:
+        raise ValueError(
+            "split should be the percentages of encoded, decoded and augmented samples, such as '58-42-0', "
+            f"got {split!r}"
+        )
+    encoded, decoded, augmented = map(int, shares.groups())
+    if encoded + decoded + augmented != 100:
+        raise ValueError(
+            f"split={split!r} adds up to {encoded + decoded + augmented} percent; the three shares should make 100"
+        )
+    if augmented:
+        raise ValueError(
+            f"split={split!r} keeps augmented samples, which may be served only once to a job, so that keeping them "
+            f"serves a single job nothing. Give their share to decoded samples: '{encoded}-{decoded + augmented}-0'."
+        )
+    return encoded, decoded
+
+
+def read_cache(cache: Any) -> Cache | None:
+    """The cache that a ``cache=`` argument asks for."""
+    if cache is None or isinstance(cache, Cache):
+        return cache
+    if isinstance(cache, str) and "://" in cache:
+        raise ValueError(
+            f"cache={cache!r} names a server, and this release keeps samples in this process alone. Pass a size "
+            "such as '8GiB'."
+        )
+    return Cache(read_size(cache))
