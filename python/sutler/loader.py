@@ -72,8 +72,8 @@ class Loader(Generic[BatchType]):
         batch_sampler: Where whole batches come from instead; an iterable of lists of indices.
         num_workers: Threads for a native dataset, by default one per usable core; processes for one written in Python,
             by default none. With 0 the caller does the work itself.
-        collate_fn: Called with a list of samples to make a batch: by the worker processes of a dataset written in Python,
-            for a native one in this process. The default needs no copy.
+        collate_fn: Called with a list of samples to make a batch: in the workers of a dataset written in Python, for a
+            native one in this process. The default needs no copy.
         pin_memory: Register the batch memory with CUDA, once.
         drop_last: Leave an incomplete last batch out.
         timeout: Seconds to wait for a batch before ``RuntimeError``; 0 waits for ever.
