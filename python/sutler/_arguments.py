@@ -6,11 +6,13 @@ import math
 import multiprocessing
 import numbers
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from sutler._output import import_torch, torch_is_installed
+from sutler._sutler import usable_cores
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors
 
@@ -91,13 +93,13 @@ def check_arguments(
     if persistent_workers and num_workers == 0:
         raise ValueError("persistent_workers option needs num_workers > 0")
     _check_context(multiprocessing_context, num_workers)
-    if shuffle not in (None, False, True):
-        raise ValueError(f"shuffle should be a bool or None, got {shuffle!r}")
     own_order = sampler is None and batch_sampler is None
     if shuffle and own_order and not isinstance(dataset, NativeDataset) and len(dataset) == 0:
         raise ValueError("num_samples should be a positive integer value, but got num_samples=0")
     if sampler is not None and shuffle:
         raise ValueError("sampler option is mutually exclusive with shuffle")
+    if shuffle not in (None, False, True):
+        raise ValueError(f"shuffle should be a bool or None, got {shuffle!r}")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
         raise ValueError(
             "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
@@ -134,6 +136,17 @@ def check_arguments(
         raise ValueError("device_normalize=True needs a device, e.g. device='cuda'")
     if is_cuda(device):
         _check_cuda(device)
+
+
+def warn_of_many_workers(num_workers: int) -> None:
+    """Warns, as PyTorch does, of more worker processes than cores: each wants one."""
+    cores = usable_cores()
+    if num_workers > cores:
+        warnings.warn(
+            f"This loader will start {num_workers} worker processes where this process may use {cores} cores; "
+            "excessive worker creation might get DataLoader running slow or even freeze. Pass a lower num_workers.",
+            stacklevel=3,
+        )
 
 
 def _check_integer(name: str, value: Any, meaning: str) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sutler import _sutler
 from sutler._assembly import HostBatches
+from sutler._fetch import bulk_getter
 from sutler._keys import KeyTable
 from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
@@ -57,7 +58,7 @@ class Backend(Protocol):
     def cache_figures(self) -> dict[str, Any] | None:
         """What the cache holds, if there is one."""
 
-    def enter_epoch(self, job: _sutler.Job) -> None:
+    def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
         """Gets ready for an epoch."""
 
     def announce_keys(self, job: _sutler.Job) -> None:
@@ -67,6 +68,9 @@ class Backend(Protocol):
         self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
     ) -> BatchSource:
         """The batches of a run."""
+
+    def processes(self) -> list[Any]:
+        """The worker processes, where there are some."""
 
     def leave_epoch(self, job: _sutler.Job) -> None:
         """An epoch that was entered has ended."""
@@ -150,7 +154,7 @@ class NativeBackend:
             cache=self._cache,
         )
 
-    def enter_epoch(self, job: _sutler.Job) -> None:
+    def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
         """Threads are always ready."""
 
     def announce_keys(self, job: _sutler.Job) -> None:
@@ -161,6 +165,10 @@ class NativeBackend:
     ) -> BatchSource:
         """Batches as the threads wrote them."""
         return HostBatches(loader, RunReader(loader, run, feed), epoch)
+
+    def processes(self) -> list[Any]:
+        """Threads are none."""
+        return []
 
     def leave_epoch(self, job: _sutler.Job) -> None:
         """Threads stay."""
@@ -183,21 +191,13 @@ class ProcessBackend:
     def __init__(self, loader: Loader, dataset: Any) -> None:
         self._dataset = dataset
         self._policy = loader._policy
-        self._context = loader.multiprocessing_context
         self._persistent = loader.persistent_workers
         self._lateness = loader._lateness()
-        self._options = WorkerOptions(
-            worker=0,
-            num_workers=loader.num_workers,
-            base_seed=0,
-            sample_seed=loader.seed,
-            batch_rows=1,
-            batched=loader._batched(),
-            dense=loader._collates_plainly(),
-            init_fn=loader.worker_init_fn,
-            trainer=os.getpid(),
+        #: Where a batch is made in one piece, one worker prepares all of it.
+        self._whole_batches = loader._collates_in_workers() or (
+            loader._batched() and bulk_getter(dataset) is not None
         )
-        self._generator = loader.generator
+        self._batch_rows = 1
         self._pool: WorkerPool | None = None
         self._epochs = 0
         self._table = KeyTable()
@@ -222,12 +222,13 @@ class ProcessBackend:
         self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
     ) -> _sutler.Job:
         """A job whose workers come with the first epoch."""
-        self._options.batch_rows = batch_size
+        self._batch_rows = batch_size
         return _sutler.Job.with_processes(
             batch_size=batch_size,
             batches_ahead=batches_ahead,
             batches_held=batches_held,
             in_step=in_step,
+            whole_batches=self._whole_batches,
             revive=self._revive,
             is_alive=self._is_alive,
             post_mortem=self._post_mortem,
@@ -237,15 +238,30 @@ class ProcessBackend:
             lateness=self._lateness,
         )
 
-    def enter_epoch(self, job: _sutler.Job) -> None:
+    def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
         """New workers, unless there are some that stay or that another running epoch uses."""
         self._epochs += 1
         if self._pool is not None:
             return
-        self._options.base_seed = draw_seed(self._generator, self._options.sample_seed)
-        self._options.trainer = os.getpid()
-        self._pool = WorkerPool(self._dataset, self._options, self._context)
+        options = self._worker_options(loader)
+        self._pool = WorkerPool(self._dataset, options, loader.multiprocessing_context)
         job.use_workers(self._pool.start_all())
+
+    def _worker_options(self, loader: Loader) -> WorkerOptions:
+        """What new workers are told: the loader's attributes as they are now, since trainers set some of them later."""
+        return WorkerOptions(
+            worker=0,
+            num_workers=loader.num_workers,
+            base_seed=draw_seed(loader.generator, loader.seed),
+            sample_seed=loader.seed,
+            batch_rows=self._batch_rows,
+            batched=loader._batched(),
+            dense=loader._collates_plainly(),
+            init_fn=loader.worker_init_fn,
+            trainer=os.getpid(),
+            collate_batches=loader._collation() if loader._collates_in_workers() else None,
+            leaves_out=self._policy.name != "raise",
+        )
 
     def announce_keys(self, job: _sutler.Job) -> None:
         """Workers are told a key by its number."""
@@ -255,7 +271,11 @@ class ProcessBackend:
         self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
     ) -> BatchSource:
         """Batches of samples that the processes left in shared memory."""
-        return ProcessBatches(loader, RunReader(loader, run, feed), job, self._table)
+        return ProcessBatches(loader, RunReader(loader, run, feed), job, epoch, self._table)
+
+    def processes(self) -> list[Any]:
+        """One process for each of the engine's threads."""
+        return [] if self._pool is None else self._pool.processes
 
     def leave_epoch(self, job: _sutler.Job) -> None:
         """Workers that are not to stay end with the last running epoch."""

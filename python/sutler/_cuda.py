@@ -6,11 +6,12 @@ asynchronously without being pinned, or copied, on the host first.
 
 from __future__ import annotations
 
+import copy
 import queue
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +60,13 @@ def _move(value: Any, move: Callable[[Any], Any], method: str = "to") -> Any:
     if hasattr(value, method):
         return move(value)
     if isinstance(value, Mapping):
-        return {key: _move(item, move, method) for key, item in value.items()}
+        moved = {key: _move(item, move, method) for key, item in value.items()}
+        if type(value) is dict or not isinstance(value, MutableMapping):
+            return moved
+        # A mapping of another kind may hold more than its items.
+        copied = copy.copy(value)
+        copied.update(moved)
+        return copied
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(_move(item, move, method) for item in value))
     if isinstance(value, list | tuple):

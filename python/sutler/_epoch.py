@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sutler._cuda import DevicePrefetcher
 from sutler._device_ops import device_finisher
+from sutler._run import TimedOutError
 from sutler._stream_progress import StreamProgress
 from sutler._sutler import Positions, Served
 
@@ -118,9 +119,11 @@ class EpochIterator(Iterator[Any]):
         self._owner = os.getpid()
         self._source, call_off = loader._source(self._position)
         self._delivered = 0
+        #: The worker processes; by the name that programs which watch over PyTorch's know them.
+        self._workers = loader._processes(self._source)
         self._prefetcher: DevicePrefetcher | None = None
         if loader.device is not None:
-            finish = device_finisher(loader._backend.device_operations, loader.device)
+            finish = device_finisher(loader._device_operations(), loader.device)
             self._prefetcher = DevicePrefetcher(self._source.next, loader.device, finish)
         # Not only when the iterator is dropped: also before the interpreter shuts down, which a thread that waits
         # outside of Python would not survive.
@@ -138,7 +141,8 @@ class EpochIterator(Iterator[Any]):
         return self._source.total - self._delivered
 
     def __len__(self) -> int:
-        return len(self._loader) if self.left is None else self.left
+        total = self._source.total if self._started else None
+        return len(self._loader) if total is None else total
 
     def __next__(self) -> Any:
         if self._ended:
@@ -148,7 +152,13 @@ class EpochIterator(Iterator[Any]):
             # Forked in the middle of an epoch: the threads stayed behind, but the position is ours.
             self._call_off.detach()
             self._start()
-        answer = self._prefetcher.next() if self._prefetcher else self._source.next()
+        try:
+            answer = self._prefetcher.next() if self._prefetcher else self._source.next()
+        except TimedOutError:
+            raise
+        except Exception:
+            self._delivered += 1  # the next request passes over the batch, where the epoch goes on at all
+            raise
         if answer is None:
             self._ended = True
             self._position.complete = True

@@ -81,9 +81,14 @@ class WorkerPool:
         return bool(self._processes[worker].is_alive())
 
     @property
+    def processes(self) -> list[Any]:
+        """The workers there are, as multiprocessing knows them."""
+        return [process for process in self._processes if process is not None]
+
+    @property
     def pids(self) -> list[int]:
         """The process ids of the workers."""
-        return [process.pid for process in self._processes if process is not None]
+        return [process.pid for process in self.processes]
 
     def refuse(self) -> None:
         """Starts no worker from now on."""

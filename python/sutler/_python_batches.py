@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -10,14 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.random  # NumPy loads it when first used, and it must be there to be seeded
 
-from sutler import _payload, _schema, _sutler
-from sutler._keys import KeyTable, seed_number
+from sutler import _payload, _schema, _sutler, _worker_errors
+from sutler._collated import Collated, NotCollated
+from sutler._cuda import make_pinner
+from sutler._fetch import bulk_getter, collate_seed, fetch_many, sample_seed, samples_seed
+from sutler._keys import KeyTable
 from sutler._output import converter
 from sutler.errors import ErrorBudgetExceeded, Failure, RankOutOfStep, SampleError, sample_error
 from sutler.transforms.tail import seeded
 
 if TYPE_CHECKING:
     from sutler._epoch import Progress
+    from sutler._figures import TrainerFigures
     from sutler._run import RunReader
     from sutler._sampling import Drawing
     from sutler._sutler import Batch, Job
@@ -58,18 +64,39 @@ def numpy_collate(values: list[Any], stack: Callable[[list[Any]], Any] = np.stac
     )
 
 
+class _TrainerCollation:
+    """Makes batches in the trainer's process; a function of the user's gets random numbers of its own for it."""
+
+    def __init__(self, loader: Loader, epoch: int) -> None:
+        self._function = loader._collation()
+        self._is_default = self._function is default_collate(loader.output, batched=loader._batched())
+        self._single = not loader._batched()
+        self._seed = loader.seed
+        self._epoch = epoch
+
+    def collate(self, keys: list[Any], samples: list[Any]) -> Any:
+        """The batch of some samples."""
+        value = samples[0] if self._single else samples
+        if self._is_default:
+            return self._function(value)
+        with seeded(collate_seed(self._seed, self._epoch, keys)):
+            return self._function(value)
+
+
 class ProcessBatches:
     """The batches of one epoch, as worker processes left them."""
 
-    def __init__(self, loader: Loader, run: RunReader, job: Job, keys: KeyTable) -> None:
+    def __init__(self, loader: Loader, run: RunReader, job: Job, epoch: int, keys: KeyTable) -> None:
         self._run = run
         self._job = job
         self._keys = keys
         self._convert = np.asarray if loader.output == "dlpack" else converter(loader.output)
-        self._collate = loader._collation()
+        self._default_collate = loader._collation()
+        self._collation = _TrainerCollation(loader, epoch)
         self._plain = loader._collates_plainly()
         self._single = not loader._batched()
         self._return_ids = loader.return_ids
+        self._pin = make_pinner(loader.pin_memory, loader.device)
         self._schema: _schema.Schema | None = None
 
     @property
@@ -84,33 +111,42 @@ class ProcessBatches:
             return None
         batch, progress = answer
         try:
-            return self._assemble(batch), progress
+            return self._pin(self._assemble(batch)), progress
         except StopIteration as error:
             raise RuntimeError("a collate_fn raised StopIteration; an epoch ends on its own") from error
 
     def _assemble(self, batch: Batch) -> Any:
         rows = batch.take_rows()
-        in_block = [in_block for _, in_block, _ in rows]
         others = [_load(payload) for _, _, payload in rows]
-        complete = self._plain and all(in_block) and [row for row, _, _ in rows] == list(range(len(rows)))
+        if isinstance(others[0], NotCollated):
+            raise _worker_errors.rebuild(others[0].exception)
+        if isinstance(others[0], Collated):
+            return self._with_ids(others[0].batch, batch)
+        complete = (
+            self._plain
+            and all(in_block for _, in_block, _ in rows)
+            and [row for row, _, _ in rows] == list(range(len(rows)))
+        )
         if complete:
             extras = [other if other is not None else [] for other in others]
             collated = _schema.view(
-                self._known_schema(), batch, len(rows), self._convert, self._collate, extras
+                self._known_schema(), batch, len(rows), self._convert, self._default_collate, extras
             )
         else:
             samples = [
                 _schema.sample_of(self._known_schema(), batch, row, other or []) if inside else other
                 for (row, inside, _), other in zip(rows, others, strict=True)
             ]
-            collated = self._collate(samples[0] if self._single else samples)
+            collated = self._collation.collate(self._batch_keys(batch), samples)
         return self._with_ids(collated, batch)
+
+    def _batch_keys(self, batch: Batch) -> list[Any]:
+        return [self._keys.key(number) for number in np.asarray(batch.ids()).tolist()]
 
     def _with_ids(self, collated: Any, batch: Batch) -> Any:
         if not self._return_ids:
             return collated
-        ids = [self._keys.key(number) for number in np.asarray(batch.ids()).tolist()]
-        return _append_ids(collated, ids, self._single, self._convert)
+        return _append_ids(collated, self._batch_keys(batch), self._single, self._convert)
 
     def _known_schema(self) -> _schema.Schema:
         if self._schema is None:
@@ -174,6 +210,7 @@ class InlineBatches:
         samples: int,
         epoch: int,
         keys: KeyTable,
+        figures: TrainerFigures,
     ) -> None:
         self._dataset = loader.dataset
         self._batches: Iterator[tuple[int, tuple[list[int], Progress]]] = enumerate(batches)
@@ -183,17 +220,28 @@ class InlineBatches:
         self._seed = loader.seed
         self._keys = keys
         self._convert = np.asarray if loader.output == "dlpack" else converter(loader.output)
-        self._collate = loader._collation()
+        self._collation = _TrainerCollation(loader, epoch)
         self._single = not loader._batched()
+        self._many = None if self._single else bulk_getter(loader.dataset)
         self._return_ids = loader.return_ids
+        self._pin = make_pinner(loader.pin_memory, loader.device)
         self._policy = loader._policy
         self._allowed = loader._policy.allowed(samples)
         self._in_step = loader.world_size > 1
+        self._figures = figures
+        self._left_at: float | None = None
         #: The samples that were left out so far.
         self.failures: list[Failure] = []
 
     def next(self) -> tuple[Any, Progress] | None:
         """The next batch and how far the epoch is with it; ``None`` at the end."""
+        entered = time.monotonic()
+        try:
+            return self._next()
+        finally:
+            self._left_at = self._figures.note_wait(entered, self._left_at)
+
+    def _next(self) -> tuple[Any, Progress] | None:
         # A batch that raises is gone, too: the next call goes on with the next one.
         for number, (numbers, progress) in self._batches:
             keys = [self._keys.key(number) for number in numbers]
@@ -204,7 +252,7 @@ class InlineBatches:
                     "the dataset or collate_fn raised StopIteration; an epoch ends on its own"
                 ) from error
             if made is not None:
-                return made[0], progress
+                return self._pin(made[0]), progress
         return None
 
     def _make(self, number: int, keys: list[Any]) -> tuple[Any] | None:
@@ -215,18 +263,26 @@ class InlineBatches:
             if self._in_step and asked_for:
                 raise RankOutOfStep(number, self._last_failure())
             return None
-        made = self._collate(samples[0] if self._single else samples)
+        made = self._collation.collate(keys, samples)
+        self._figures.batches += 1
+        self._figures.samples += len(samples)
         return (_append_ids(made, keys, self._single, self._convert) if self._return_ids else made,)
 
     def _samples(self, keys: list[Any]) -> tuple[list[Any], list[Any]]:
         """The keys whose samples could be had, and the samples."""
-        many = None if self._single else getattr(self._dataset, "__getitems__", None)
         if self._policy.name == "raise":
-            return keys, many(keys) if many else [self._sample(key) for key in keys]
+            if self._many is not None:
+                with seeded(samples_seed(self._seed, self._epoch, keys)):
+                    return keys, fetch_many(self._many, keys)
+            return keys, [self._sample(key) for key in keys]
+        if self._many is not None:
+            # All at once where all are well; else one by one, to find out which to leave out.
+            with contextlib.suppress(Exception), seeded(samples_seed(self._seed, self._epoch, keys)):
+                return keys, fetch_many(self._many, keys)
         kept, samples = [], []
         for key in keys:
             try:
-                sample = many([key])[0] if many else self._sample(key)
+                sample = self._sample(key)
             except Exception as error:
                 self._leave_out(key, error)
             else:
@@ -238,6 +294,7 @@ class InlineBatches:
         number, reason = self._keys.number(key), traceback.format_exception_only(error)[-1].strip()
         name = f"index {key}" if number == key else f"key {key!r}"
         self.failures.append(Failure(number, name, "exception", reason))
+        self._figures.failed += 1
         if self._allowed is not None and len(self.failures) > self._allowed:
             raise ErrorBudgetExceeded(len(self.failures), self._allowed, self._last_failure()) from error
 
@@ -247,7 +304,10 @@ class InlineBatches:
 
     def _sample(self, key: Any) -> Any:
         """A sample with its own random numbers, the same as from any worker process."""
-        with seeded(_sutler.user_seed(self._seed, self._epoch, seed_number(key))):
+        if self._many is not None:
+            with seeded(samples_seed(self._seed, self._epoch, [key])):
+                return fetch_many(self._many, [key])[0]
+        with seeded(sample_seed(self._seed, self._epoch, key)):
             return self._dataset[key]
 
     def close(self) -> None:

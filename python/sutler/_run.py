@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from sutler.loader import Loader
 
 
+class TimedOutError(RuntimeError):
+    """No batch was ready in the time that the user gave; the next request waits for the same one."""
+
+
 class RunReader:
     """Takes the batches of a run one after the other, and has its sampler drawn as they are needed."""
 
@@ -30,7 +34,7 @@ class RunReader:
         try:
             batch = self._run.next(self._timeout or None)
         except TimeoutError:
-            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds") from None
+            raise TimedOutError(f"DataLoader timed out after {self._timeout} seconds") from None
         except Exception:
             self._delivered += 1  # passed over, where the epoch goes on at all
             raise

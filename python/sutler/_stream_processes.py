@@ -80,6 +80,10 @@ class StreamWorkers:
         """Whether they have served an epoch."""
         return self._epoch > 0
 
+    def processes(self) -> list[Any]:
+        """The workers, as multiprocessing knows them."""
+        return self._pool.processes
+
     def begin(self, progress: StreamProgress, batches_ahead: int) -> None:
         """Begins an epoch at some progress, and asks for the first batches."""
         stayed = self.stayed

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from sutler._backend import draw_seed
 from sutler._cuda import BATCHES_AHEAD, make_pinner
+from sutler._figures import TrainerFigures
 from sutler._stream_collate import NumpyCollate, TorchCollate
-from sutler._stream_figures import MeasuredStream, StreamFigures
+from sutler._stream_figures import MeasuredStream
 from sutler._stream_memory import HELD
 from sutler._stream_processes import StreamWorkers
 from sutler._stream_progress import StreamProgress
@@ -80,6 +81,10 @@ class InlineStream:
         self._progress = self._progress.after(0, self._reader.progress())
         return self._pin(batch), self._progress
 
+    def processes(self) -> list[Any]:
+        """There are none."""
+        return []
+
     def close(self) -> None:
         """Makes no more batches."""
         self._closed = True
@@ -138,6 +143,10 @@ class WorkerStream:
                 return self._pin(batch), self._progress
         return None
 
+    def processes(self) -> list[Any]:
+        """The worker processes."""
+        return self._workers.processes()
+
     def close(self) -> None:
         """Calls the rest of the epoch off."""
         if self._closed:
@@ -167,7 +176,7 @@ class StreamBackend:
         self._dataset_epoch: int | None = None
         self._owner = os.getpid()
         self.num_workers = loader.num_workers
-        self.figures = StreamFigures()
+        self.figures = TrainerFigures()
         collate = loader._collation()
         if loader._collates_plainly():
             collate = TorchCollate() if loader.output == "torch" else NumpyCollate()
@@ -265,8 +274,8 @@ def warn_if_longer(dataset: Any, announced: int | None, samples: int, num_worker
     if announced is None or samples <= announced:
         return
     remedy = (
-        "Each worker goes through its own copy of the stream: let `__iter__` or worker_init_fn take the worker's share "
-        "only, which get_worker_info() tells."
+        "For multiprocessing data-loading, this happens where every worker goes through all of its own copy of the "
+        "stream: let `__iter__` or worker_init_fn take the worker's share only, which get_worker_info() tells."
         if num_workers > 0
         else "Correct its __len__."
     )

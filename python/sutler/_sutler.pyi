@@ -182,6 +182,7 @@ class Job:
         batches_ahead: int,
         batches_held: int,
         in_step: bool,
+        whole_batches: bool,
         revive: Callable[[int], int],
         is_alive: Callable[[int], bool],
         post_mortem: Callable[[int], str],

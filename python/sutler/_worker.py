@@ -24,13 +24,16 @@ from typing import Any
 import numpy as np
 
 from sutler import _payload, _schema, _sutler, _worker_errors
-from sutler._keys import seed_number
+from sutler._collated import Collated, NotCollated
+from sutler._fetch import bulk_getter, collate_seed, fetch_many, sample_seed, samples_seed
 from sutler._schema_writer import SchemaWriter
 from sutler._worker_info import WorkerInfo, enter_worker
 
 #: A mailbox begins with this many bytes; its first number is the worker's progress.
 MAILBOX_BYTES = 1 << 20
 MAILBOX_START = 64
+#: What an order may be: one whose rows come later, and one for all samples of a batch.
+LATE, WHOLE_BATCH = 1, 2
 #: A row in a message: where its batch begins in the shared memory, and its number in the batch.
 ROW_BYTES = 16
 #: How long a worker whose trainer is ending waits to be ended, too.
@@ -55,6 +58,10 @@ class WorkerOptions:
     trainer: int
     #: Files that the trainer deletes at its end, and that a worker deletes where the trainer was killed.
     traces: tuple[str, ...] = field(default=(), kw_only=True)
+    #: What makes a batch of samples, where workers are to do that.
+    collate_batches: Any = field(default=None, kw_only=True)
+    #: Whether a batch is made without the samples that raised.
+    leaves_out: bool = field(default=False, kw_only=True)
 
 
 class Hangup(Exception):  # noqa: N818 - not an error: the trainer is done with us
@@ -95,7 +102,7 @@ class Worker:
         self._writer: SchemaWriter | None = None
         self._proposed = False
         self._keys: dict[int, Any] = {}
-        self._many = getattr(dataset, "__getitems__", None) if options.batched else None
+        self._many = bulk_getter(dataset) if options.batched else None
         self._grow(MAILBOX_BYTES)
 
     # --- the socket ---
@@ -170,7 +177,8 @@ class Worker:
             position += length
 
     def _take_order(self, body: bytes) -> None:
-        epoch, late = struct.unpack_from("<II", body)
+        epoch, flags = struct.unpack_from("<II", body)
+        late, whole_batch = bool(flags & LATE), bool(flags & WHOLE_BATCH)
         # A number each, and for those whose row is known that too.
         count = (len(body) - 8) // (4 if late else 4 + ROW_BYTES)
         numbers = struct.unpack_from(f"<{count}I", body, 8)
@@ -178,6 +186,10 @@ class Worker:
         self._position = MAILBOX_START
         self._mark(0)
         samples = self._samples(epoch, keys)
+        # Where a worker died over a sample, what is left of its batch comes in parts, and the trainer collates.
+        if whole_batch and self._options.collate_batches is not None:
+            self._answer_batch(epoch, keys, list(samples))
+            return
         if late:
             finished = list(samples)
             self._say(b"W", b"")
@@ -196,15 +208,16 @@ class Worker:
 
     def _samples(self, epoch: int, keys: list[Any]) -> Iterator[Any]:
         """The samples of an order one after the other, or what they raised."""
-        samples: list[Any] | None = None
+        together: list[Any] | None = None
         if self._many is not None and len(keys) > 1:
+            self._seed(samples_seed(self._options.sample_seed, epoch, keys))
             try:
-                samples = self._get_many(epoch, keys)
+                together = fetch_many(self._many, keys)
             except Exception:
-                samples = None  # one by one, so that the error names its sample
+                together = None  # one by one, so that the error names its sample
         for step, key in enumerate(keys):
             try:
-                sample = self._get(epoch, key) if samples is None else samples[step]
+                sample = self._get(epoch, key) if together is None else together[step]
             except Exception as error:
                 sample = _Raised(error)
             yield sample
@@ -212,29 +225,43 @@ class Worker:
 
     def _get(self, epoch: int, key: Any) -> Any:
         if self._many is not None:
-            return self._get_many(epoch, [key])[0]
-        self._seed(epoch, key)
+            self._seed(samples_seed(self._options.sample_seed, epoch, [key]))
+            return fetch_many(self._many, [key])[0]
+        self._seed(sample_seed(self._options.sample_seed, epoch, key))
         return self._dataset[key]
-
-    def _get_many(self, epoch: int, keys: list[Any]) -> list[Any]:
-        assert self._many is not None
-        self._seed(epoch, keys[0])
-        samples: list[Any] = self._many(keys)
-        if len(samples) != len(keys):
-            raise RuntimeError(f"__getitems__ returned {len(samples)} samples for {len(keys)} indices")
-        return samples
 
     def _mark(self, finished: int) -> None:
         struct.pack_into("<Q", self._mailbox, 0, finished)
 
-    def _seed(self, epoch: int, key: Any) -> None:
-        """Gives the sample its own random numbers, the same on whichever worker."""
-        seed = _sutler.user_seed(self._options.sample_seed, epoch, seed_number(key))
+    def _seed(self, seed: int) -> None:
+        """Lets all generators start from a seed that does not depend on which worker this is."""
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch = sys.modules.get("torch")
         if torch is not None:
             torch.default_generator.manual_seed(seed)
+
+    def _answer_batch(self, epoch: int, keys: list[Any], samples: list[Any]) -> None:
+        """Answers for all samples of a batch: the first good one brings the whole batch, collated."""
+        good = [index for index, sample in enumerate(samples) if not isinstance(sample, _Raised)]
+        where = (0, 0)
+        if good and (self._options.leaves_out or len(good) == len(samples)):
+            self._seed(collate_seed(self._options.sample_seed, epoch, [keys[index] for index in good]))
+            where = self._leave_batch([samples[index] for index in good])
+        for sample in samples:
+            if isinstance(sample, _Raised):
+                self._say_raised(sample.error)
+            else:
+                self._say(b"R", struct.pack("<QQQ", 0, *where))
+                where = (0, 0)
+
+    def _leave_batch(self, samples: list[Any]) -> tuple[int, int]:
+        try:
+            batch = self._options.collate_batches(samples if self._options.batched else samples[0])
+            return self._leave(Collated(batch))
+        except Exception as error:
+            _, exception = _worker_errors.describe(error, self._options.worker)
+            return self._leave(NotCollated(exception))
 
     def _answer(self, sample: Any, offset: int, row: int) -> None:
         if isinstance(sample, _Raised):

@@ -9,23 +9,42 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sized
 from functools import partial
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from sutler import _sutler
-from sutler._arguments import ErrorPolicy, check_arguments, error_policy, is_cuda, place_in_job
+from sutler._arguments import (
+    ErrorPolicy,
+    check_arguments,
+    error_policy,
+    is_cuda,
+    place_in_job,
+    warn_of_many_workers,
+)
 from sutler._backend import Backend, BatchSource, default_workers, end_all, length_of, make_backend
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
 from sutler._epoch import EpochIterator, Position, Progress
+from sutler._figures import TrainerFigures
 from sutler._keys import KeyTable
 from sutler._output import Output, resolve_output
 from sutler._python_batches import InlineBatches, default_collate, drawn_batches
 from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, Feed, as_pytorchs, with_set_epoch
 from sutler._state import check_state, make_state
+from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
 from sutler.cache import Cache, read_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
+
+if TYPE_CHECKING:
+    # Type checkers know this module without its being installed; only its variables have defaults.
+    from typing_extensions import TypeVar
+
+    BatchType = TypeVar("BatchType", default=Any)
+else:
+    from typing import TypeVar
+
+    BatchType = TypeVar("BatchType")
 
 #: Attributes that an epoch's order rests on, so that PyTorch refuses to change them.
 FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
@@ -37,7 +56,7 @@ FORMS = ("storage", "encoded", "decoded", "augmented")
 BATCHES_HELD = 2
 
 
-class Loader:
+class Loader(Generic[BatchType]):
     """Serves a dataset in batches, each sample of an epoch exactly once.
 
     The arguments up to ``in_order`` are PyTorch's ``DataLoader``'s, with its names, order, meanings and errors, and
@@ -53,7 +72,8 @@ class Loader:
         batch_sampler: Where whole batches come from instead; an iterable of lists of indices.
         num_workers: Threads for a native dataset, by default one per usable core; processes for one written in Python,
             by default none. With 0 the caller does the work itself.
-        collate_fn: Called in this process with a list of samples to make a batch. The default needs no copy.
+        collate_fn: Called with a list of samples to make a batch: in the workers of a dataset written in Python, for a
+            native one in this process. The default needs no copy.
         pin_memory: Register the batch memory with CUDA, once.
         drop_last: Leave an incomplete last batch out.
         timeout: Seconds to wait for a batch before ``RuntimeError``; 0 waits for ever.
@@ -197,6 +217,8 @@ class Loader:
         self.device_normalize = device_normalize
         self.progress = progress
 
+        if not isinstance(dataset, NativeDataset):
+            warn_of_many_workers(self.num_workers)
         self._policy: ErrorPolicy = error_policy(errors)
         self._given_sampler = sampler
         self._given_batch_sampler = batch_sampler
@@ -215,8 +237,9 @@ class Loader:
                 None if batch_size is None else own_batch_sampler(self.sampler, batch_size, drop_last)
             )
 
-        self._backend: Backend = make_backend(self, dataset)
         self._streams = StreamBackend(self) if is_stream(dataset) else None
+        if self._streams is None:
+            self._backend: Backend = make_backend(self, dataset)
         #: How many samples a stream was said to have when the loader's length was asked for.
         self._stream_length: int | None = None
         self._position: Position | None = None
@@ -228,6 +251,9 @@ class Loader:
         self._owner = os.getpid()
         self._closed = False
         self._last_figures: tuple[dict[str, Any], list[Failure]] = ({}, [])
+        #: What happened without workers, and the samples that the latest epoch left out.
+        self._inline = TrainerFigures()
+        self._inline_failures: list[Failure] = []
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
         self._abandoned: weakref.finalize[..., Loader] | None = None
         self._initialised = True
@@ -255,6 +281,11 @@ class Loader:
         """Whether samples are put together to batches."""
         return self.batch_size is not None or self._given_batch_sampler is not None
 
+    @property
+    def _auto_collation(self) -> bool:
+        """The same by the name that libraries which look into PyTorch's loader know."""
+        return self._batched()
+
     def _collation(self) -> Callable[[Any], Any]:
         """What makes a batch of the samples of a dataset written in Python."""
         return self.collate_fn or default_collate(self.output, batched=self._batched())
@@ -266,6 +297,10 @@ class Loader:
     def _collates_plainly(self) -> bool:
         """Whether batches are collated by default, so that workers may write into them."""
         return self._batched() and self._collation() is default_collate(self.output, batched=True)
+
+    def _collates_in_workers(self) -> bool:
+        """Whether a function of the user's makes the batches, which may take long: then worker processes run it."""
+        return self._collation() is not default_collate(self.output, batched=self._batched())
 
     def _batches_ahead(self, batch_size: int) -> int:
         """How many batches to prepare ahead.
@@ -331,7 +366,7 @@ class Loader:
             return Position(epoch, 0)
         return position
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[BatchType]:
         # Whoever goes over several at once asks them for their first batches in the order they were made.
         before = sum(not iterator.begun for iterator in self._iterators)
         position = self._first_position(self._clock.epoch + before)
@@ -380,8 +415,20 @@ class Loader:
 
     def _enter_epoch(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
         engine, job = self._start_engine(batch_size)
-        self._backend.enter_epoch(job)
+        self._backend.enter_epoch(self, job)
         return engine, job
+
+    def _device_operations(self) -> list[dict[str, Any]]:
+        """Operations that are left for the device."""
+        return [] if self._streams is not None else self._backend.device_operations
+
+    def _cache_figures(self) -> dict[str, Any] | None:
+        """What the cache holds, if there is one; streams have none."""
+        return None if self._streams is not None else self._backend.cache_figures()
+
+    def _processes(self, source: BatchSource) -> list[Any]:
+        """The worker processes of an epoch that has begun."""
+        return source.processes() if isinstance(source, MeasuredStream) else self._backend.processes()
 
     def _in_process(self) -> bool:
         """Whether a dataset written in Python is called by the trainer itself."""
@@ -450,8 +497,16 @@ class Loader:
             batches = (
                 (numbers, consumed if in_order else positions) for numbers, consumed, positions in planned
             )
-        source = InlineBatches(self, batches, total=total, samples=samples, epoch=position.epoch, keys=keys)
-        self._last_figures = ({}, source.failures)
+        source = InlineBatches(
+            self,
+            batches,
+            total=total,
+            samples=samples,
+            epoch=position.epoch,
+            keys=keys,
+            figures=self._inline,
+        )
+        self._inline_failures = source.failures
         return source
 
     def _begin(self, position: Position, first: int) -> tuple[_sutler.Run, _sutler.Job, Feed | None]:
@@ -537,6 +592,8 @@ class Loader:
         """The job's own figures and failures: its last ones once the loader is closed, none yet in a forked child."""
         if self._streams is not None:
             return self._streams.figures.metrics(), []
+        if self._in_process():
+            return self._inline.metrics(), self._inline_failures
         if self._job is None or self._owner != os.getpid():
             return self._last_figures
         metrics = json.loads(self._job.metrics()) | {"cache": self._backend.cache_figures()}
@@ -566,7 +623,7 @@ class Loader:
             "storage_bytes": metrics.get("storage_bytes", 0),
             "reads_per_sample": fetched / samples if samples else 0.0,
             "unique_fraction": self._drawing.unique_fraction if self._drawing else 1.0,
-            "cache": metrics["cache"] if "cache" in metrics else self._backend.cache_figures(),
+            "cache": metrics["cache"] if "cache" in metrics else self._cache_figures(),
             "stages": dict(metrics.get("stages", [])),
             "workers": self.num_workers,
             "memory_bytes": arena[1] if arena else 0,
@@ -594,7 +651,7 @@ class Loader:
         self._iterators.clear()
         self._engine = self._job = self._pinned = None
 
-    def __enter__(self) -> Loader:
+    def __enter__(self) -> Loader[BatchType]:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -48,7 +48,7 @@ def test_what_pytorch_refuses_is_refused_in_the_same_words(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"order": "chaos"}, r"order should be one that this release has \('strict'\), got 'chaos'"),
+        ({"order": "chaos"}, r"order should be one that this release has \(.*\), got 'chaos'"),
         ({"seed": -1}, "seed should be an integer"),
         ({"seed": 2**64}, "seed should be an integer"),
         ({"rank": 0}, "rank and world_size go together"),

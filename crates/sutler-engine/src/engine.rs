@@ -257,7 +257,8 @@ impl Toolbox {
 
     /// Has the samples prepared elsewhere.
     fn work_elsewhere(&mut self, shared: &Shared, ticket: &Ticket, finished: &mut Vec<Finished>) {
-        let order = Order { epoch: ticket.epoch, samples: ticket.samples() };
+        let samples = ticket.samples();
+        let order = Order { epoch: ticket.epoch, samples, whole_batch: ticket.is_whole_batch() };
         let mut claims = Claims::of(shared, ticket);
         let answers = self.of(&ticket.job).prepare_elsewhere(&order, &mut claims);
         for (index, Elsewhere { record, result }) in answers.into_iter().enumerate() {

@@ -97,6 +97,11 @@ pub trait Preparation: Send + Sync {
         false
     }
 
+    /// Whether one worker prepares all samples of a batch, because it does something with them as a whole.
+    fn takes_whole_batches(&self) -> bool {
+        false
+    }
+
     /// Memory that worker processes write finished rows to by themselves, where there is such.
     fn shared_memory(&self) -> Option<Arc<Arena>> {
         None
@@ -150,6 +155,8 @@ pub struct Order<'a> {
     pub epoch: u32,
     /// Which ones.
     pub samples: &'a [SampleId],
+    /// Whether they are all the samples of a batch.
+    pub whole_batch: bool,
 }
 
 /// The rows that the samples of an order go into.

@@ -41,7 +41,7 @@ pub enum ServingOrder {
     /// As planned.
     Strict,
     /// As they get ready: each in the batch it was planned for, or earlier, or at most so many batches later. Where a batch
-    /// sampler decides what is in a batch, whole batches are served as they get ready, each overtaken by at most so
+    /// sampler decides what is in a batch, or one worker makes all of it, whole batches are served as they get ready, each overtaken by at most so
     /// many.
     Ready {
         /// So many batches.
@@ -182,13 +182,30 @@ pub(crate) struct Ticket {
     pub run: u64,
     pub job: Arc<Job>,
     pub epoch: u32,
-    samples: [SampleId; TICKET_MAX],
-    count: usize,
+    samples: TicketSamples,
     pub rows: TicketRows,
     /// Whether it is for a sample that is begun before its turn.
     pub early: bool,
     /// What is to be done about a sample that several jobs share.
     pub task: Option<Task>,
+}
+
+/// The samples of a ticket.
+#[allow(clippy::large_enum_variant)] // one ticket at a time is on a worker's stack; a box would cost each an allocation
+enum TicketSamples {
+    /// So many of these.
+    Few([SampleId; TICKET_MAX], usize),
+    /// All of a batch, for whoever does something with it as a whole.
+    Batch(Vec<SampleId>),
+}
+
+impl TicketSamples {
+    /// A few samples, no more than fit.
+    fn few(samples: &[SampleId]) -> Self {
+        let mut few = [SampleId(0); TICKET_MAX];
+        few[..samples.len()].copy_from_slice(samples);
+        Self::Few(few, samples.len())
+    }
 }
 
 /// Where the samples of a ticket go.
@@ -202,7 +219,15 @@ pub(crate) enum TicketRows {
 impl Ticket {
     /// The samples; at least one.
     pub fn samples(&self) -> &[SampleId] {
-        &self.samples[..self.count]
+        match &self.samples {
+            TicketSamples::Few(samples, count) => &samples[..*count],
+            TicketSamples::Batch(samples) => samples,
+        }
+    }
+
+    /// Whether they are all the samples of a batch, because the preparation takes no less.
+    pub fn is_whole_batch(&self) -> bool {
+        matches!(self.samples, TicketSamples::Batch(_))
     }
 }
 
@@ -231,7 +256,7 @@ pub(crate) struct RunState {
 impl RunState {
     pub fn new(id: u64, job: Arc<Job>, plan: EpochPlan, epoch: u32, membership: Option<Membership>) -> Self {
         let late = match (job.options.order.lateness(), plan.batch_size()) {
-            (Some(lateness), Some(batch_size)) => {
+            (Some(lateness), Some(batch_size)) if !job.preparation.takes_whole_batches() => {
                 Some((Assembly::new(batch_size, lateness, plan.steps()), 0))
             }
             _ => None,
@@ -318,13 +343,16 @@ impl RunState {
         }
         let first = entry.next_row;
         let left = entry.positions[first..].iter().take_while(|&&position| self.ledger.is_left(position));
-        let count = fair_share(appetite, left.count(), threads);
-        let mut samples = [SampleId(0); TICKET_MAX];
-        samples[..count].copy_from_slice(&entry.samples[first..first + count]);
+        let (samples, count) = if self.job.preparation.takes_whole_batches() {
+            (TicketSamples::Batch(entry.samples.clone()), entry.samples.len())
+        } else {
+            let count = fair_share(appetite, left.count(), threads);
+            (TicketSamples::few(&entry.samples[first..first + count]), count)
+        };
         lease(&mut self.ledger, entry.positions[first..first + count].iter().copied());
         entry.next_row += count;
         let rows = TicketRows::Known(Arc::clone(&entry.batch), first);
-        Some(self.ticket(samples, count, rows, false))
+        Some(self.ticket(samples, rows, false))
     }
 
     fn take_late_ticket(&mut self, appetite: usize, threads: usize) -> Option<Ticket> {
@@ -349,7 +377,7 @@ impl RunState {
         for (cell, step) in samples.iter_mut().zip(steps) {
             *cell = self.plan.sample(step);
         }
-        Some(self.ticket(samples, count, TicketRows::Late(first), false))
+        Some(self.ticket(TicketSamples::Few(samples, count), TicketRows::Late(first), false))
     }
 
     fn take_shared_ticket(&mut self) -> Option<Ticket> {
@@ -363,7 +391,7 @@ impl RunState {
         *next_step += 1;
         let sample = task.sample();
         lease(&mut self.ledger, std::iter::once(sample.0));
-        let ticket = self.ticket([sample; TICKET_MAX], 1, TicketRows::Late(step), false);
+        let ticket = self.ticket(TicketSamples::few(&[sample]), TicketRows::Late(step), false);
         Some(Ticket { task: Some(task), ..ticket })
     }
 
@@ -372,13 +400,12 @@ impl RunState {
         self.membership.as_ref().is_some_and(Membership::is_waiting)
     }
 
-    fn ticket(&self, samples: [SampleId; TICKET_MAX], count: usize, rows: TicketRows, early: bool) -> Ticket {
+    fn ticket(&self, samples: TicketSamples, rows: TicketRows, early: bool) -> Ticket {
         Ticket {
             run: self.id,
             job: Arc::clone(&self.job),
             epoch: self.epoch,
             samples,
-            count,
             rows,
             early,
             task: None,
@@ -394,8 +421,10 @@ impl RunState {
 
     /// Notes which of the samples that may be begun are slow; false where none is to be begun early.
     fn look_for_slow_samples(&mut self) -> bool {
-        // The first batch is wanted soonest, and all hands are to work at it.
-        if self.delivered == 0 || !self.job.costs().any_slow() {
+        // The first batch is wanted soonest, and all hands are to work at it. Batches that are made in one piece have
+        // no samples to begin apart.
+        let whole = self.job.preparation.takes_whole_batches();
+        if whole || self.delivered == 0 || !self.job.costs().any_slow() {
             return false;
         }
         if self.late.is_some() {
@@ -429,7 +458,7 @@ impl RunState {
         }
         lease(&mut self.ledger, std::iter::once(position));
         self.early.running += 1;
-        Some(self.ticket([sample; TICKET_MAX], 1, rows, true))
+        Some(self.ticket(TicketSamples::few(&[sample]), rows, true))
     }
 
     /// A sample that was begun before its turn is finished.

@@ -221,13 +221,14 @@ impl Job {
     /// A job whose samples are prepared by worker processes. `revive` is called with a worker's number to start it anew and
     /// returns its socket, `is_alive` to tell whether it runs, `post_mortem` how it ended.
     #[staticmethod]
-    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None))]
+    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
         batch_size: usize,
         batches_ahead: usize,
         batches_held: usize,
         in_step: bool,
+        whole_batches: bool,
         revive: Py<PyAny>,
         is_alive: Py<PyAny>,
         post_mortem: Py<PyAny>,
@@ -241,6 +242,7 @@ impl Job {
             revive: Arc::new(PythonRevive { revive, is_alive, post_mortem }),
             retry: policy != ErrorPolicy::Raise,
             slots: batches_ahead + batches_held,
+            whole_batches,
         });
         let options = JobOptions {
             batch_size,

@@ -51,16 +51,6 @@ DIFFERENCES = {
         sutler="They are seeded for each sample from seed, epoch and index, so they do not.",
         reason="Samples are handed to whichever worker is free, and the data stay the same on any machine.",
     ),
-    "collate_in_trainer": Difference(
-        torch="`collate_fn` runs in the worker that prepared the batch.",
-        sutler="It runs in the trainer's process; an exception in it arrives as it was raised.",
-        reason="The samples of a batch are prepared by several workers; the default collation needs no copy.",
-    ),
-    "getitems_in_parts": Difference(
-        torch="`__getitems__` is called with all indices of a batch.",
-        sutler="It is called with as many indices as a worker is given at a time, from one up to the batch.",
-        reason="A batch is spread over all workers, so that it is ready sooner.",
-    ),
     "ready_by_sample": Difference(
         torch="With `in_order=False` whole batches overtake each other; each is what the sampler drew.",
         sutler="Samples do: a batch is filled with those that are ready. What a batch sampler drew stays together.",
@@ -70,6 +60,26 @@ DIFFERENCES = {
         torch="The warning about a stream that is longer than it said compares batches with the samples it announced.",
         sutler="It compares samples with samples.",
         reason="A stream that comes once per worker is what it is about, and with batches PyTorch keeps silent.",
+    ),
+    "seeds_of_worker_init_fn": Difference(
+        torch="A seed that `worker_init_fn` sets is the beginning of all random numbers of that worker.",
+        sutler="It holds until the worker's first sample, for which the generators are seeded as for every other.",
+        reason="What a sample is like does not depend on which worker prepares it, nor on what it prepared before.",
+    ),
+    "batches_of_several_workers": Difference(
+        torch="One worker prepares all samples of a batch, and the workers take turns.",
+        sutler="The workers that are free share a batch, unless a `collate_fn` or `__getitems__` wants all of it.",
+        reason="A batch is ready sooner, and a slow sample keeps one worker busy, not the batches behind it.",
+    ),
+    "iterator_internals": Difference(
+        torch="Iterators have private attributes for queues, fetchers and threads, such as `_index_queues`.",
+        sutler="Of those there is `_workers` alone, the worker processes.",
+        reason="Nothing else has a counterpart: there are no queues, and the pinning thread is the copying thread.",
+    ),
+    "no_subclass": Difference(
+        torch="A `DataLoader` is an instance of `torch.utils.data.DataLoader`.",
+        sutler="A `Loader` is not.",
+        reason="Libraries take instances apart and build them anew from private attributes, without what Sutler adds.",
     ),
     "worker_error": Difference(
         torch="The death of a worker is a `RuntimeError`.",

@@ -265,3 +265,23 @@ def test_anything_with_getitem_and_length_is_a_dataset(load: Callable[..., Any])
     assert flat(load((5, 6, 7), batch_size=2)) == [5, 6, 7]
     assert flat(load(range(3), batch_size=2)) == [0, 1, 2]
     assert flat(load(torch.arange(3), batch_size=2)) == [0, 1, 2]
+
+
+def test_whether_a_loader_is_an_instance_of_pytorchs(
+    load: Callable[..., Any], differs: Callable[[str], bool]
+) -> None:
+    assert isinstance(load(Numbers(2)), torch.utils.data.DataLoader) != differs("no_subclass")
+
+
+def test_loaders_can_be_annotated_with_their_batches(loader_class: Any) -> None:
+    annotated = loader_class[list[int]]
+    assert [batch.tolist() for batch in annotated(Numbers(2))] == [[0], [1]]
+
+
+def test_the_length_of_an_iterator_stays_what_it_was(load: Callable[..., Any]) -> None:
+    for workers in (0, 1):
+        iterator = iter(load(Numbers(6), batch_size=2, num_workers=workers))
+        assert len(iterator) == 3
+        next(iterator)
+        assert len(iterator) == 3
+        del iterator

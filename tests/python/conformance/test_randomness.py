@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Dataset
 
 from .datasets import Drawing
 
@@ -112,3 +113,24 @@ def test_without_workers_samples_use_the_trainers_generators(
         assert numbers == with_worker
     else:
         assert numbers == [random.random() for _ in range(4)]
+
+
+class Seeds(Dataset[int]):
+    """What PyTorch's generator was seeded with last."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return torch.initial_seed()
+
+
+def test_a_seed_that_worker_init_fn_sets(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
+    loader = load(
+        Seeds(), num_workers=1, worker_init_fn=lambda worker: torch.manual_seed(12345), collate_fn=list
+    )
+    seeds = [seed for batch in loader for seed in batch]
+    if differs("seeds_of_worker_init_fn"):
+        assert len(set(seeds)) == 4
+    else:
+        assert seeds == [12345] * 4

@@ -63,16 +63,11 @@ def test_chained_streams(load: Callable[..., Any]) -> None:
     assert flat(load(ChainDataset([Stream(2), Stream(3)]), batch_size=2)) == [0, 1, 0, 1, 2]
 
 
-def test_getitems_prepares_several_samples_at_once(
-    load: Callable[..., Any], workers: int, differs: Callable[[str], bool]
-) -> None:
+def test_getitems_prepares_several_samples_at_once(load: Callable[..., Any], workers: int) -> None:
     batches = list(load(Bulk(10), batch_size=4, num_workers=workers))
     assert [batch[0].tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     asked = [int(count) for batch in batches for count in batch[1]]
-    if differs("getitems_in_parts"):
-        assert all(1 <= count <= 4 for count in asked)
-    else:
-        assert asked == [4] * 8 + [2] * 2
+    assert asked == [4] * 8 + [2] * 2
 
 
 def test_getitems_of_a_subset(load: Callable[..., Any], workers: int) -> None:

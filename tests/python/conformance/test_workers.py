@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from . import processes
-from .datasets import Counting, Numbers, Places, PlainError, Sleeping, flat
+from .datasets import Counting, Numbers, Places, PlainError, Sleeping, Stream, flat
 from .expect import raises
 
 
@@ -236,3 +236,57 @@ def test_without_order_the_batches_of_a_batch_sampler_stay_together(load: Callab
 
 def test_without_order_nothing_changes_without_workers(load: Callable[..., Any]) -> None:
     assert flat(load(Numbers(6), batch_size=2, in_order=False)) == list(range(6))
+
+
+def test_which_workers_prepare_a_batch(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
+    class Slow(Numbers):
+        def __getitem__(self, index: int) -> int:
+            time.sleep(0.002)
+            return int(get_worker_info().id)  # type: ignore[union-attr]
+
+    batches = [set(batch.tolist()) for batch in load(Slow(64), batch_size=16, num_workers=2)]
+    if differs("batches_of_several_workers"):
+        assert {0, 1} in batches
+    else:
+        assert batches == [{0}, {1}, {0}, {1}]
+    together = load(Slow(64), batch_size=16, num_workers=2, collate_fn=set)
+    assert all(len(batch) == 1 for batch in together)
+
+
+def test_what_is_known_of_the_workers(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
+    class Pids(Numbers):
+        def __getitem__(self, index: int) -> int:
+            return os.getpid()
+
+    for dataset in (Pids(16), Stream(4)):
+        iterator = iter(load(dataset, num_workers=2, batch_size=2))
+        workers = iterator._workers
+        assert len(workers) == 2
+        assert all(worker.is_alive() for worker in workers)
+        found = {int(pid) for batch in iterator for pid in batch}
+        if isinstance(dataset, Pids):
+            assert found <= {worker.pid for worker in workers}
+        assert hasattr(iterator, "_index_queues") != differs("iterator_internals")
+        del iterator
+        for worker in workers:
+            worker.join(10)
+            assert worker.exitcode == 0
+
+
+def test_a_worker_init_fn_that_is_set_later_counts(load: Callable[..., Any]) -> None:
+    class Told(Numbers):
+        told = -1
+
+        def __getitem__(self, index: int) -> int:
+            return self.told
+
+    dataset = Told(2)
+    loader = load(dataset, num_workers=1)
+    assert [int(batch) for batch in loader] == [-1, -1]
+    loader.worker_init_fn = lambda worker: setattr(dataset, "told", 7)
+    assert [int(batch) for batch in loader] == [7, 7]
+
+
+def test_more_workers_than_cores_are_warned_of(load: Callable[..., Any]) -> None:
+    with pytest.warns(UserWarning, match="excessive worker creation might get DataLoader running slow"):
+        load(Numbers(2), num_workers=4096)

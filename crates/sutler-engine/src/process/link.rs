@@ -143,7 +143,8 @@ impl Link {
     pub fn send_order(&mut self, order: &Order<'_>, rows: &mut dyn Rows) -> Result<(), LinkError> {
         self.begin(b'T');
         self.scratch.extend(order.epoch.to_le_bytes());
-        self.scratch.extend(u32::from(rows.are_late()).to_le_bytes());
+        let flags = u32::from(rows.are_late()) | u32::from(order.whole_batch) << 1;
+        self.scratch.extend(flags.to_le_bytes());
         for sample in order.samples {
             self.scratch.extend(sample.0.to_le_bytes());
         }

@@ -57,6 +57,8 @@ pub struct ProcessOptions {
     pub retry: bool,
     /// How many batches the shared memory is to hold.
     pub slots: usize,
+    /// Whether a batch is one worker's: where the workers collate, or the dataset is asked for many samples at once.
+    pub whole_batches: bool,
 }
 
 /// A proposal for the layout of batches, and the memory made for it.
@@ -73,6 +75,7 @@ struct Shared {
     revive: Arc<dyn Revive>,
     retry: bool,
     slots: usize,
+    whole_batches: bool,
 }
 
 /// One generation of worker processes.
@@ -113,6 +116,7 @@ impl ProcessPreparation {
                 revive: options.revive,
                 retry: options.retry,
                 slots: options.slots,
+                whole_batches: options.whole_batches,
             }),
         }
     }
@@ -165,6 +169,10 @@ impl Preparation for ProcessPreparation {
 
     fn is_elsewhere(&self) -> bool {
         true
+    }
+
+    fn takes_whole_batches(&self) -> bool {
+        self.shared.whole_batches
     }
 
     fn shared_memory(&self) -> Option<Arc<Arena>> {
@@ -237,7 +245,11 @@ impl Preparer for ProcessPreparer {
                 continue;
             }
             let end = (start..count).find(|&index| given_up[index].is_some()).unwrap_or(count);
-            let part = Order { epoch: order.epoch, samples: &order.samples[start..end] };
+            let part = Order {
+                epoch: order.epoch,
+                samples: &order.samples[start..end],
+                whole_batch: order.whole_batch && end - start == count,
+            };
             match self.ask(&part, &mut From(start, rows)) {
                 Ok(done) => answers.extend(done),
                 Err(_) if self.shared.workers().ended => {

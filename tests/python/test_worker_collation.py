@@ -1,0 +1,159 @@
+"""Where batches are made: a user's `collate_fn` runs in the workers, with the same result as without any."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import sutler
+from sutler._fetch import bulk_getter
+
+torch = pytest.importorskip("torch")
+from torch.utils.data import Dataset, StackDataset, Subset  # noqa: E402 - only where torch is installed
+
+
+class Items(Dataset[Any]):
+    """Numbers, some of which raise, and one at which the process ends."""
+
+    def __init__(self, count: int, bad: tuple[int, ...] = (), deadly: int | None = None) -> None:
+        self.count = count
+        self.bad = bad
+        self.deadly = deadly
+        self.trainer = os.getpid()
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        if index in self.bad:
+            raise ValueError(f"item {index} is bad")
+        if index == self.deadly and os.getpid() != self.trainer:
+            os._exit(3)
+        return index
+
+
+class Noisy(Items):
+    """Items with random numbers in them."""
+
+    def __getitem__(self, index: int) -> Any:
+        return index, random.random(), float(np.random.random()), float(torch.rand(()))
+
+
+class NoisyBulk(Noisy):
+    """The same, many at a time."""
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [self[index] for index in indices]
+
+
+def load(dataset: Any, **options: Any) -> sutler.Loader[Any]:
+    if options.get("num_workers"):
+        options.setdefault("multiprocessing_context", "fork")
+    return sutler.Loader(dataset, **options)
+
+
+def with_process(samples: list[Any]) -> Any:
+    return os.getpid(), samples
+
+
+def mixed(samples: list[Any]) -> Any:
+    """As collate functions that mix the images of a batch do."""
+    return samples, random.random(), float(np.random.random()), float(torch.rand(()))
+
+
+@pytest.mark.parametrize("order", ["strict", "ready"])
+def test_workers_collate_in_every_order(order: Any) -> None:
+    with load(Items(50), batch_size=8, num_workers=2, collate_fn=with_process, order=order) as loader:
+        batches = list(loader)
+    assert os.getpid() not in {process for process, _ in batches}
+    assert sorted(len(samples) for _, samples in batches) == [2, 8, 8, 8, 8, 8, 8]
+    found = [sample for _, samples in batches for sample in samples]
+    assert sorted(found) == list(range(50))
+    assert order == "ready" or found == list(range(50))
+
+
+def test_batches_of_many_samples() -> None:
+    (batch,) = load(Items(1000), batch_size=1000, num_workers=1, collate_fn=list)
+    assert batch == list(range(1000))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_samples_are_left_out_before_collating(workers: int) -> None:
+    dataset = Items(9, bad=(0, 4, 6, 7, 8))
+    loader = load(dataset, batch_size=3, num_workers=workers, collate_fn=sum, errors="skip", return_ids=True)
+    assert [(int(total), ids.tolist()) for total, ids in loader] == [(3, [1, 2]), (8, [3, 5])]
+    assert [failure.id for failure in loader.failures()] == [0, 4, 6, 7, 8]
+
+
+def test_a_bad_sample_raises_before_anything_is_collated() -> None:
+    loader = load(Items(4, bad=(1,)), batch_size=2, num_workers=1, collate_fn=with_process)
+    iterator = iter(loader)
+    with pytest.raises(ValueError, match="item 1 is bad"):
+        next(iterator)
+    assert next(iterator)[1] == [2, 3]
+
+
+def test_what_is_left_after_a_worker_died_is_collated() -> None:
+    dataset = Items(8, deadly=2)
+    loader = load(dataset, batch_size=4, num_workers=1, collate_fn=with_process, errors="skip")
+    batches = [samples for _, samples in loader]
+    assert batches == [[0, 1, 3], [4, 5, 6, 7]]
+    assert [failure.kind for failure in loader.failures()] == ["worker_lost"]
+
+
+@pytest.mark.parametrize("dataset", [Noisy(24), NoisyBulk(24), Subset(Noisy(30), range(24))], ids=repr)
+@pytest.mark.parametrize("collate", [mixed, None], ids=["own", "default"])
+def test_random_numbers_do_not_depend_on_the_workers(dataset: Any, collate: Any) -> None:
+    def epoch(workers: int) -> str:
+        return repr(list(load(dataset, batch_size=5, shuffle=True, num_workers=workers, collate_fn=collate)))
+
+    without = epoch(0)
+    assert epoch(1) == without
+    assert epoch(2) == without
+
+
+def test_random_numbers_of_collating_differ_from_batch_to_batch_and_leave_the_trainers_alone() -> None:
+    random.seed(1)
+    expected = random.random()
+    random.seed(1)
+    batches = list(load(Items(8), batch_size=2, collate_fn=mixed))
+    assert len({numbers for _, *numbers_ in batches for numbers in numbers_}) == 12
+    assert random.random() == expected
+
+
+def test_samples_are_asked_for_together_where_the_dataset_gains_by_it() -> None:
+    assert bulk_getter(Noisy(1)) is None
+    assert bulk_getter(NoisyBulk(1)) is not None
+    assert bulk_getter(Subset(Noisy(1), [0])) is None
+    assert bulk_getter(Subset(Subset(NoisyBulk(1), [0]), [0])) is not None
+    assert bulk_getter(StackDataset(Noisy(1), Noisy(1))) is None
+    assert bulk_getter(StackDataset(a=Noisy(1), b=NoisyBulk(1))) is not None
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_epoch_is_complete_after_its_last_batch_even_if_one_raised(workers: int) -> None:
+    loader = load(Items(6, bad=(2,)), batch_size=2, num_workers=workers)
+    iterator = iter(loader)
+    next(iterator)
+    with pytest.raises(ValueError, match="item 2 is bad"):
+        next(iterator)
+    assert loader.state_dict()["epoch"] == 0
+    next(iterator)
+    assert loader.state_dict()["epoch"] == 1
+    del iterator
+
+
+def test_figures_without_workers() -> None:
+    loader = load(Items(10, bad=(3,)), batch_size=4, errors="skip")
+    assert loader.stats()["samples"] == 0
+    for _ in range(2):
+        list(loader)
+    stats = loader.stats()
+    assert (stats["samples"], stats["batches"], stats["failed"]) == (18, 6, 2)
+    assert 0 < stats["wait_seconds"] <= stats["seconds"]
+    assert stats["stalls"]["prep"] == stats["wait_seconds"]
+    loader.close()
+    assert loader.stats()["samples"] == 18
