@@ -25,7 +25,7 @@ Progress = int | StreamProgress | Positions
 class Position:
     """Where a job stands: its epoch, and how much of the epoch's sequence all ranks have consumed."""
 
-    __slots__ = ("complete", "consumed", "drawing", "drawn", "epoch", "served", "streams")
+    __slots__ = ("complete", "consumed", "drawing", "drawn", "epoch", "origin", "served", "streams")
 
     def __init__(self, epoch: int, consumed: int, drawn: dict[str, Any] | None = None) -> None:
         self.epoch = epoch
@@ -40,17 +40,19 @@ class Position:
         self.complete = False
         #: Where the readers of a stream are, where the dataset is one.
         self.streams: StreamProgress | None = None
+        #: Where they were when this was planned: beginning an epoch draws seeds, which `streams` then has.
+        self.origin: StreamProgress | None = None
 
     def copy(self) -> Position:
         """The same place, to go on from."""
         copied = Position(self.epoch, self.consumed, self.drawn)
         copied.served = None if self.served is None else Served(self.served.save())
-        copied.streams = self.streams
+        copied.streams = copied.origin = self.streams
         return copied
 
     def is_where(self, other: Position) -> bool:
         """Whether both name the same place."""
-        if (self.epoch, self.consumed) != (other.epoch, other.consumed) or self.streams is not other.streams:
+        if (self.epoch, self.consumed) != (other.epoch, other.consumed) or self.origin is not other.origin:
             return False
         if self.served is None or other.served is None:
             return self.served is other.served

@@ -98,12 +98,10 @@ def test_random_numbers_go_on_in_workers(kind: type[Any], options: dict[str, Any
     states: list[Any] = []
     with sutler.Loader(kind(14), **options) as loader:
         whole = []
-        iterator = iter(loader)
-        states.append(loader.state_dict())
-        for batch in iterator:
+        for batch in loader:
             whole.append(batch)
             states.append(json.loads(json.dumps(loader.state_dict())))
-    for step, state in enumerate(states[:-1]):
+    for step, state in enumerate(states[:-1], start=1):
         torch.manual_seed(step)  # seeds that are drawn anew would be others
         with sutler.Loader(kind(14), **options) as resumed:
             resumed.load_state_dict(state)
