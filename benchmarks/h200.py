@@ -36,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument(
+        "--cache", help="also feed from decoded samples kept in so much memory, such as 40GiB"
+    )
     parser.add_argument("--seconds-max", type=float, default=330, help="begin no round after this long")
 
 
@@ -127,8 +130,9 @@ def _model() -> tuple[Any, str]:
 class Feeds:
     """The ways to feed the trainer: under each name, what can be iterated over for an epoch."""
 
-    def __init__(self, settings: Settings, trainer: Trainer, steps: int) -> None:
+    def __init__(self, settings: Settings, trainer: Trainer, steps: int, cache: str | None = None) -> None:
         self.settings = settings
+        self.cache = cache
         self.trainer = trainer
         self.steps = steps
         self.notes: list[str] = []
@@ -173,11 +177,15 @@ class Feeds:
 
         prepare = pipeline(self.settings)
         to_bytes = T.Compose([T.RandomResizedCrop(self.settings.size), T.RandomHorizontalFlip()])
-        for name, transform, device_normalize in (
-            ("Sutler", prepare, False),
-            ("Sutler, device_normalize", prepare, True),
-            ("Sutler, bytes", to_bytes, False),
-        ):
+        feeds: list[tuple[str, Any, bool, Any]] = [
+            ("Sutler", prepare, False, None),
+            ("Sutler, device_normalize", prepare, True, None),
+            ("Sutler, bytes", to_bytes, False, None),
+        ]
+        if self.cache is not None:
+            kept = sutler.Cache(self.cache, split="0-100-0")
+            feeds.append(("Sutler, device_normalize, decoded kept", prepare, True, kept))
+        for name, transform, device_normalize, cache in feeds:
             loader = sutler.Loader(
                 sutler.ImageFolder(self.settings.root, transform=transform, progress=False),
                 batch_size=self.settings.batch_size,
@@ -187,6 +195,7 @@ class Feeds:
                 channels_last=True,
                 device=self.trainer.device,
                 device_normalize=device_normalize,
+                cache=cache,
             )
             self.epochs[name] = loader
             self._closers.append(loader.close)
@@ -205,7 +214,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         settings = Settings(
             str(photos.root), batch_size=arguments.batch_size, threads=arguments.threads, size=arguments.size
         )
-        feeds = Feeds(settings, trainer, steps=photos.samples // arguments.batch_size)
+        feeds = Feeds(settings, trainer, steps=photos.samples // arguments.batch_size, cache=arguments.cache)
         try:
             fed = _take_turns(feeds, arguments, began)
         finally:
