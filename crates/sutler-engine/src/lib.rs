@@ -18,7 +18,7 @@ mod process;
 mod run;
 
 pub use bare::bare_rate;
-pub use batch::{Batch, OwnSample};
+pub use batch::{Batch, OwnSample, Received};
 pub use engine::{Engine, usable_cores};
 pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;

@@ -72,6 +72,22 @@ impl Job {
     /// # Errors
     /// When the memory cannot be had.
     pub fn new(preparation: Arc<dyn Preparation>, options: JobOptions) -> Result<Arc<Self>, ArenaError> {
+        Self::with_memory(preparation, options, Arena::new)
+    }
+
+    /// A job whose batch memory can be handed to another process.
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    pub fn shared(preparation: Arc<dyn Preparation>, options: JobOptions) -> Result<Arc<Self>, ArenaError> {
+        Self::with_memory(preparation, options, Arena::shared)
+    }
+
+    fn with_memory(
+        preparation: Arc<dyn Preparation>,
+        options: JobOptions,
+        memory: impl FnOnce(usize, usize) -> Result<Arc<Arena>, ArenaError>,
+    ) -> Result<Arc<Self>, ArenaError> {
         let row = preparation.row();
         // With no batch ahead none would ever be begun.
         let options = JobOptions { batches_ahead: options.batches_ahead.max(1), ..options };
@@ -81,7 +97,7 @@ impl Job {
                     bytes: usize::MAX,
                     source: std::io::Error::other("more bytes than the address space has"),
                 })?;
-                Some(Arena::new(bytes, options.batches_ahead + options.batches_held)?)
+                Some(memory(bytes, options.batches_ahead + options.batches_held)?)
             }
             RowSpec::Varies => None,
         };
