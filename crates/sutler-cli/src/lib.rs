@@ -9,6 +9,7 @@ mod demo;
 mod inspect;
 pub mod photos;
 mod report;
+mod serve;
 
 use clap::{Parser, Subcommand};
 
@@ -25,6 +26,7 @@ enum Command {
     Demo(demo::Demo),
     Bench(bench::Bench),
     Inspect(inspect::Inspect),
+    Serve(serve::Serve),
 }
 
 /// Why a command failed, as the sentences a person reads.
@@ -48,6 +50,7 @@ pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
         Command::Demo(demo) => demo.run(python),
         Command::Bench(bench) => bench.run(),
         Command::Inspect(inspect) => inspect.run(),
+        Command::Serve(serve) => serve.run(),
     };
     match result {
         Ok(()) => 0,

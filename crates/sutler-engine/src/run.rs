@@ -117,6 +117,12 @@ impl Job {
         &self.metrics
     }
 
+    /// The memory a sample takes.
+    #[must_use]
+    pub fn row(&self) -> RowSpec {
+        self.preparation.row()
+    }
+
     /// The batch memory, where samples have one size.
     #[must_use]
     pub fn arena(&self) -> Option<&Arc<Arena>> {
@@ -134,7 +140,13 @@ impl Job {
     /// The samples that failed in the latest epoch.
     #[must_use]
     pub fn failures(&self) -> Vec<Failure> {
-        self.epoch_failures().list.clone()
+        self.failures_from(0)
+    }
+
+    /// The same without the first so many, for whoever knows those.
+    #[must_use]
+    pub fn failures_from(&self, first: usize) -> Vec<Failure> {
+        self.epoch_failures().list.get(first..).unwrap_or_default().to_vec()
     }
 }
 
