@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Literal, cast
 
 from sutler import _sutler
+from sutler._agent import check_agent, choose_agent
 from sutler._arguments import ErrorPolicy, check_arguments, error_policy, is_cuda, place_in_job
 from sutler._backend import Backend, BatchSource, default_workers, end_all, length_of, make_backend
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
@@ -72,6 +73,9 @@ class Loader:
         device: Copy batches to this device ahead of the trainer, e.g. ``"cuda"``.
         device_normalize: With ``device``, send bytes and do a trailing ``ToDtype``/``Normalize`` there.
         progress: Show a bar with the rate and the share of time spent waiting.
+        agent: Have the samples prepared by the agent of this machine (``sutler serve``), which does so for all jobs:
+            ``"auto"`` where one runs, or the path of its socket.
+        job_name: What the ranks of this job call it, so that the agent refuses one whose arguments differ.
 
     Example:
         >>> import sutler, sutler.testing, tempfile
@@ -118,6 +122,8 @@ class Loader:
         device: Any = None,
         device_normalize: bool = False,
         progress: bool = False,
+        agent: str | os.PathLike[str] | None = None,
+        job_name: str | None = None,
     ) -> None:
         self.output = resolve_output(output)
         if is_stream(dataset):
@@ -149,6 +155,7 @@ class Loader:
             device=device,
             device_normalize=device_normalize,
         )
+        check_agent(agent, job_name)
         self.dataset = dataset
         self.batch_size = None if batch_sampler is not None else batch_size
         self.shuffle = bool(shuffle)
@@ -181,6 +188,9 @@ class Loader:
         self.device = device
         self.device_normalize = device_normalize
         self.progress = progress
+        self.agent = agent
+        self.job_name = job_name
+        self._agent = choose_agent(agent, dataset, self.num_workers, stacklevel=2)
 
         self._policy: ErrorPolicy = error_policy(errors)
         self._given_sampler = sampler
@@ -270,9 +280,9 @@ class Loader:
             self._last_figures = ({}, [])
             self._iterators = weakref.WeakSet()
         if self._engine is None or self._job is None:
-            self._engine = _sutler.Engine(self.num_workers)
             held = BATCHES_HELD + (2 * BATCHES_AHEAD if self.device is not None else 0)
             self._job = self._backend.make_job(batch_size, self._batches_ahead(batch_size), held)
+            self._engine = _sutler.Engine(0 if self._backend.agent else self.num_workers)
             # Threads that run on their own end with their engine. Those with a worker process each must be waited for:
             # they call Python when one dies, which nobody may do once the interpreter is on the way out.
             if not isinstance(self.dataset, NativeDataset):
@@ -510,7 +520,7 @@ class Loader:
             "reads_per_sample": fetched / samples if samples else 0.0,
             "unique_fraction": self._drawing.unique_fraction if self._drawing else 1.0,
             "stages": dict(metrics.get("stages", [])),
-            "workers": self.num_workers,
+            "workers": self._backend.agent.workers if self._backend.agent else self.num_workers,
             "memory_bytes": arena[1] if arena else 0,
         }
 

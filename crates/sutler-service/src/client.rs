@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use sutler_core::OrderError;
 use sutler_engine::{Arena, Engine, Failure, Job, RowSpec, RunError};
 use sutler_store::Files;
 
@@ -60,6 +61,12 @@ pub enum ClientError {
     /// The run cannot go on.
     #[error(transparent)]
     Run(#[from] RunError),
+}
+
+impl From<OrderError> for ClientError {
+    fn from(error: OrderError) -> Self {
+        Self::Refused { kind: Refusal::Value, reason: error.to_string() }
+    }
 }
 
 /// How a client deals with its agent.
@@ -209,6 +216,13 @@ impl RemoteJob {
             self.refresh();
         }
         self.figures().snapshot()
+    }
+
+    /// Hangs up on the agent. What was delivered stays valid; runs are over.
+    pub fn close(&self) {
+        if self.is_here() {
+            self.link().state = State::Over(RunError::Closed.into());
+        }
     }
 
     /// Asks for the latest figures; if they do not come, those of a moment ago have to do.

@@ -14,7 +14,7 @@ use crate::connection::Reply;
 use crate::drawn::Drawn;
 use crate::figures::Clock;
 use crate::message::{Answer, Delivered, Place, Refusal, Request};
-use crate::spec::EpochSpec;
+use crate::spec::{EpochError, EpochSpec};
 
 /// The consumer's end of one epoch, with the meaning of [`sutler_engine::Run`]. Dropping it calls the epoch off.
 ///
@@ -26,8 +26,10 @@ pub struct RemoteRun {
     rest: EpochSpec,
     /// What a sampler drew of the rest.
     drawn: Drawn,
-    /// The whole epoch, for what a sampler draws and for the number of batches.
-    plan: EpochPlan,
+    /// The whole epoch, where a sampler draws it.
+    plan: Option<EpochPlan>,
+    /// How many batches there are in all, once that is known.
+    batches: Option<u64>,
     /// The agent that the run was started with.
     life: u64,
     /// Requests that only need an answer if it is no.
@@ -48,12 +50,14 @@ impl RemoteJob {
     /// When the epoch makes no sense.
     pub fn start(self: &Arc<Self>, epoch: EpochSpec) -> Result<RemoteRun, ClientError> {
         let plan = epoch.plan().map_err(|error| refused(&error))?;
+        let batches = (!plan.is_open()).then(|| plan.batches());
         let mut run = RemoteRun {
             job: Arc::clone(self),
             number: self.number_run(),
             rest: epoch,
             drawn: Drawn::default(),
-            plan,
+            plan: batches.is_none().then_some(plan),
+            batches,
             life: 0,
             unchecked: Vec::new(),
             pending: None,
@@ -78,7 +82,7 @@ impl RemoteRun {
     /// How many batches this run delivers in all; `None` while a sampler may draw more.
     #[must_use]
     pub fn batches(&self) -> Option<u64> {
-        (!self.plan.is_open()).then(|| self.plan.batches())
+        self.batches
     }
 
     /// How much of the epoch's sequence all ranks have consumed, where batches are served in order.
@@ -92,7 +96,9 @@ impl RemoteRun {
     /// # Errors
     /// When there is no such sample.
     pub fn extend(&mut self, indices: Vec<u64>, samples: u32) -> Result<(), ClientError> {
-        self.plan.extend(&indices, samples).map_err(|error| refused(&error))?;
+        if let Some(plan) = &mut self.plan {
+            plan.extend(&indices, samples)?;
+        }
         self.drawn.extend(&indices);
         self.tell(Request::Extend { run: self.number, indices })
     }
@@ -102,7 +108,9 @@ impl RemoteRun {
     /// # Errors
     /// When there is no such sample, or a batch is empty.
     pub fn extend_batches(&mut self, batches: Vec<Vec<u64>>, samples: u32) -> Result<(), ClientError> {
-        self.plan.extend_batches(&batches, samples).map_err(|error| refused(&error))?;
+        if let Some(plan) = &mut self.plan {
+            plan.extend_batches(&batches, samples)?;
+        }
         self.drawn.extend_batches(&batches);
         self.tell(Request::ExtendBatches { run: self.number, batches })
     }
@@ -112,7 +120,10 @@ impl RemoteRun {
     /// # Errors
     /// Never for what was drawn; see [`RemoteRun::extend`].
     pub fn end_drawing(&mut self) -> Result<(), ClientError> {
-        self.plan.end();
+        if let Some(mut plan) = self.plan.take() {
+            plan.end();
+            self.batches = Some(plan.batches());
+        }
         self.drawn.end();
         self.tell(Request::EndDrawing { run: self.number })
     }
@@ -336,7 +347,7 @@ impl Drop for RemoteRun {
     }
 }
 
-fn refused(error: &dyn std::fmt::Display) -> ClientError {
+fn refused(error: &EpochError) -> ClientError {
     ClientError::Refused { kind: Refusal::Value, reason: error.to_string() }
 }
 
@@ -351,7 +362,7 @@ fn change(run: &Run, request: Request) -> Result<(), ClientError> {
             Ok(())
         }
     })
-    .map_err(|error| refused(&error))
+    .map_err(ClientError::from)
 }
 
 /// Reads samples that lie in a file one after the other.
