@@ -22,6 +22,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// must not be sent for ever.
 const LOSSES_MAX: u32 = 5;
 
+/// Batches that are on their way: asked for before the trainer wants them.
+const BATCHES_UNDER_WAY: usize = 1;
+
 /// How long figures are waited for before those of a moment ago have to do.
 const FIGURES_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -161,7 +164,8 @@ impl RemoteJob {
     ///
     /// # Errors
     /// When no agent is there.
-    pub fn open(spec: JobSpec, options: RemoteJobOptions) -> Result<Arc<Self>, ClientError> {
+    pub fn open(mut spec: JobSpec, options: RemoteJobOptions) -> Result<Arc<Self>, ClientError> {
+        spec.batches_held = spec.batches_held.saturating_add(BATCHES_UNDER_WAY);
         let mut connection = Box::new(Connection::open(&options.socket)?);
         let open = connection.ask(Request::Open { job: Box::new(spec.clone()) }).map_err(|error| {
             ClientError::NoAgent { path: options.socket.clone(), reason: error.to_string() }

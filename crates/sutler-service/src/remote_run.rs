@@ -184,6 +184,9 @@ impl RemoteRun {
                             agent.connection.check(id)?;
                         }
                         if let Some(next) = self.take(agent, reply)? {
+                            if matches!(next, Next::Batch(_)) {
+                                self.ask_ahead(agent);
+                            }
                             return Ok(next);
                         }
                         if Instant::now() >= deadline {
@@ -202,10 +205,7 @@ impl RemoteRun {
         }
         let pending = match self.pending {
             Some(pending) => pending,
-            None => {
-                let released = agent.connection.take_released();
-                agent.connection.ask(Request::Next { run: self.number, released })?
-            }
+            None => self.ask(agent)?,
         };
         self.pending = Some(pending);
         let reply = agent.connection.wait(pending, deadline)?;
@@ -213,6 +213,20 @@ impl RemoteRun {
             self.pending = None;
         }
         Ok(reply)
+    }
+
+    fn ask(&self, agent: &mut Life) -> std::io::Result<u64> {
+        let released = agent.connection.take_released();
+        agent.connection.ask(Request::Next { run: self.number, released })
+    }
+
+    /// Asks for the next batch before the trainer does, so that it is on its way while the trainer works. Not while a sampler
+    /// draws: the agent would wait for what it has not been told yet.
+    fn ask_ahead(&mut self, agent: &mut Life) {
+        if self.plan.is_none() {
+            // If the agent is gone, that is noticed when the trainer asks.
+            self.pending = self.ask(agent).ok();
+        }
     }
 
     /// What the agent's answer to a request for a batch means; `None` when it has to be asked again.
