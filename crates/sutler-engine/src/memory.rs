@@ -63,7 +63,7 @@ impl Mapping {
             bytes,
             source: std::io::Error::other("the mapping is at address 0"),
         })?;
-        Ok(Self { start, bytes: bytes.max(1) })
+        Ok(Self { start, bytes: bytes.max(1) }.in_huge_pages())
     }
 
     /// The same of a file that has to be this large: touching a page beyond its end would end the process.
@@ -109,11 +109,15 @@ impl Mapping {
             bytes,
             source: std::io::Error::other("the mapping is at address 0"),
         })?;
-        // Huge pages make the first touch of a large arena several times cheaper; a kernel without them says no,
-        // and that is fine.
-        // SAFETY: the range is the mapping just made, and the advice changes no contents.
-        let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
-        Ok(Self { start, bytes })
+        Ok(Self { start, bytes }.in_huge_pages())
+    }
+
+    /// Huge pages make the first touch of a large arena several times cheaper, and writing to it a twentieth; a kernel
+    /// without them says no, and that is fine. For files, most kernels say no unless their owner has allowed it.
+    fn in_huge_pages(self) -> Self {
+        // SAFETY: the range is a mapping just made, and the advice changes no contents.
+        let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.bytes, Advice::LinuxHugepage) };
+        self
     }
 }
 

@@ -216,7 +216,7 @@ impl RemoteJob {
     /// All figures so far, in the shape of the engine's own.
     #[must_use]
     pub fn metrics(&self) -> Value {
-        if self.is_here() {
+        if self.is_here() && !self.figures().are_fresh() {
             self.refresh();
         }
         self.figures().snapshot()

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
+/// How often figures travel with batches: finding quantiles takes longer than sending a small batch.
+pub const FIGURES_EVERY: Duration = Duration::from_millis(100);
+
 /// The book a client keeps.
 #[derive(Default)]
 pub struct Figures {
@@ -15,6 +18,8 @@ pub struct Figures {
     before: Value,
     /// From the agent that is there, as of its last word.
     now: Value,
+    /// When that was, and how many batches there were then.
+    noted: Option<(Instant, u64)>,
     samples: u64,
     batches: u64,
     failed: u64,
@@ -40,6 +45,13 @@ impl Figures {
     /// The agent's own figures.
     pub fn note(&mut self, figures: Value) {
         self.now = figures;
+        self.noted = Some((Instant::now(), self.batches));
+    }
+
+    /// Whether the agent's last word will do: nothing has happened since, or it was only just spoken. Asking again may mean
+    /// waiting until the agent has finished a batch.
+    pub fn are_fresh(&self) -> bool {
+        self.noted.is_some_and(|(at, batches)| batches == self.batches || at.elapsed() < FIGURES_EVERY)
     }
 
     /// The agent is gone; another one begins anew.

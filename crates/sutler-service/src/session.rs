@@ -15,15 +15,13 @@ use sutler_engine::{Batch, Job, Next, OwnSample, RowSpec, Run};
 use crate::agent::{Agent, JobEntry};
 use crate::catalogue::CatalogueError;
 use crate::channel::{Channel, Received, wait_readable};
+use crate::figures::FIGURES_EVERY;
 use crate::message::{Answer, Answered, Asked, Bad, Delivered, PROTOCOL, Place, Refusal, Request, Slots};
 use crate::spec::{JobError, JobSpec, Memory};
 
 /// How long a request for a batch is kept waiting before it is answered with "not yet": as long as anything else that
 /// the client asks meanwhile may have to wait.
 const NEXT_PATIENCE: Duration = Duration::from_millis(50);
-
-/// How often figures travel with batches: finding quantiles takes longer than sending a small batch.
-const FIGURES_EVERY: Duration = Duration::from_millis(100);
 
 /// A request that cannot be granted.
 struct Refused(Refusal, String);
