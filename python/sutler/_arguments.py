@@ -17,7 +17,7 @@ from sutler.datasets import NativeDataset
 from sutler.errors import Errors
 
 #: Orders that this release can serve.
-ORDERS = ("strict", "ready")
+ORDERS = ("strict", "ready", "shared")
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,17 @@ def check_arguments(
     if order not in ORDERS:
         raise ValueError(
             f"order should be one that this release has ({', '.join(map(repr, ORDERS))}), got {order!r}"
+        )
+    if order == "shared" and not isinstance(dataset, NativeDataset):
+        raise ValueError(
+            "order='shared' shares the samples of native datasets (sutler.ImageFolder, sutler.Manifest), and "
+            f"{type(dataset).__module__}.{type(dataset).__qualname__} is none; order='ready' serves its samples as "
+            "they get ready"
+        )
+    if order == "shared" and not own_order:
+        raise ValueError(
+            "order='shared' serves every sample once, in whatever order suits all jobs, so a sampler or batch_sampler "
+            "has nothing to say; leave it out, or pass order='ready'"
         )
     _check_integer("lateness", lateness, "a number of batches")
     if not 0 <= lateness < 2**32:

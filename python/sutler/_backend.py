@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sutler import _sutler
+from sutler._agent import AgentChoice, say_alone
 from sutler._assembly import HostBatches
 from sutler._fetch import bulk_getter
 from sutler._keys import KeyTable
@@ -46,6 +47,8 @@ class Backend(Protocol):
     device_operations: list[dict[str, Any]]
     #: The numbers of keys that are none, where the dataset may be asked for such.
     keys: KeyTable | None
+    #: The agent that does the work, where one does.
+    agent: AgentChoice | None
 
     def fingerprint(self) -> str:
         """A name for the dataset, by which a checkpoint knows it again."""
@@ -86,7 +89,7 @@ class Backend(Protocol):
 
 
 class NativeBackend:
-    """A native dataset: the engine's own threads do everything."""
+    """A native dataset: native threads do everything, the engine's own or an agent's."""
 
     keys: KeyTable | None = None
 
@@ -96,6 +99,9 @@ class NativeBackend:
         self._seed = loader.seed
         self._channels_last = loader.channels_last
         self._lateness = loader._lateness()
+        self._shared = loader.order == "shared"
+        self.agent = loader._agent
+        self._name = loader.job_name
         operations = dataset.lowered.ops
         native = len(operations)
         self.device_operations: list[dict[str, Any]] = []
@@ -138,21 +144,34 @@ class NativeBackend:
         self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
     ) -> _sutler.Job:
         """A job over the dataset's files."""
-        return _sutler.Job(
-            self._dataset._native,
-            self._pipeline,
-            seed=self._seed,
-            channels_last=self._channels_last,
-            batch_size=batch_size,
-            batches_ahead=batches_ahead,
-            batches_held=batches_held,
-            in_step=in_step,
-            errors=self._policy.name,
-            errors_max=self._policy.max,
-            errors_rate=self._policy.rate,
-            lateness=self._lateness,
-            cache=self._cache,
-        )
+
+        def make(agent: AgentChoice | None) -> _sutler.Job:
+            return _sutler.Job(
+                self._dataset._native,
+                self._pipeline,
+                seed=self._seed,
+                channels_last=self._channels_last,
+                batch_size=batch_size,
+                batches_ahead=batches_ahead,
+                batches_held=batches_held,
+                in_step=in_step,
+                errors=self._policy.name,
+                errors_max=self._policy.max,
+                errors_rate=self._policy.rate,
+                lateness=self._lateness,
+                shared=self._shared,
+                cache=self._cache,
+                agent=agent,
+                name=self._name,
+            )
+
+        if self.agent is not None and self.agent.threads is not None:
+            try:
+                return make(self.agent)
+            except ConnectionError as error:  # it was there when the loader was made
+                say_alone(error, stacklevel=5)
+                self.agent = None
+        return make(self.agent)
 
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
         """Threads are always ready."""
@@ -178,7 +197,8 @@ class NativeBackend:
         self._cache = self._make_cache()
 
     def hang_up(self, job: _sutler.Job) -> None:
-        """Threads end by themselves."""
+        """Threads end by themselves; an agent is told."""
+        job.hang_up()
 
     def end(self) -> None:
         """Nobody needs the cache any more."""
@@ -187,6 +207,8 @@ class NativeBackend:
 
 class ProcessBackend:
     """A dataset written in Python: each of the engine's threads has a worker process that calls it."""
+
+    agent: AgentChoice | None = None
 
     def __init__(self, loader: Loader, dataset: Any) -> None:
         self._dataset = dataset

@@ -87,15 +87,15 @@ def check_state(loader: Loader, state: dict[str, Any]) -> Position:
 
 def _check_served(loader: Loader, state: dict[str, Any]) -> None:
     """Refuses a state with gaps where it cannot be gone on from."""
-    if loader.order == "strict":
+    if loader.order != state["order"]:
         raise ValueError(
-            "the state was saved in the middle of an epoch with order='ready' (in_order=False), in which samples are "
-            "served as they get ready; pass the same order to go on from it"
+            f"the state was saved in the middle of an epoch with order={state['order']!r}, in which samples are served "
+            f"as they get ready, and this loader has order={loader.order!r}; pass the same order to go on from it"
         )
     place = [loader.rank, loader.world_size]
     if state["place"] != place:
         raise ValueError(
             f"the state was saved by rank {state['place'][0]} of {state['place'][1]}, and this is rank {place[0]} of "
-            f"{place[1]}. In order='ready' each rank has served samples of its own, so save every rank's state and "
-            "load each where it came from; order='strict' has one state for all."
+            f"{place[1]}. In order={loader.order!r} each rank has served samples of its own, so save every rank's state "
+            "and load each where it came from; order='strict' has one state for all."
         )

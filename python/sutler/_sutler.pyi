@@ -1,10 +1,13 @@
 """The native half of Sutler."""
 
 import os
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, final
 
 from typing_extensions import CapsuleType
+
+from sutler._agent import AgentChoice
 
 __all__ = [
     "FIRST_KEYED",
@@ -19,6 +22,8 @@ __all__ = [
     "Run",
     "Served",
     "__version__",
+    "agent_socket",
+    "agent_status",
     "bare_seconds",
     "command_line",
     "draw",
@@ -173,7 +178,10 @@ class Job:
         errors_max: int | None = None,
         errors_rate: float | None = None,
         lateness: int | None = None,
+        shared: bool = False,
         cache: Cache | None = None,
+        agent: AgentChoice | None = None,
+        name: str | None = None,
     ) -> Job: ...
     @staticmethod
     def with_processes(
@@ -248,6 +256,8 @@ class Served:
     def is_done(self, position: int) -> bool: ...
     def __len__(self) -> int: ...
 
+def agent_socket() -> pathlib.Path: ...
+def agent_status(socket: str | os.PathLike[str]) -> str: ...
 def command_line(arguments: Sequence[str], python: str) -> int: ...
 def draw(operations: str, width: int, height: int, seed: int, epoch: int, sample: int) -> str: ...
 def epoch_order(

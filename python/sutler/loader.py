@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from sutler import _sutler
+from sutler._agent import check_agent, choose_agent
 from sutler._arguments import (
     ErrorPolicy,
     check_arguments,
@@ -86,7 +87,10 @@ class Loader(Generic[BatchType]):
         order: ``"strict"``: the seeded permutation exactly. ``"ready"``: the same samples in batches as they get ready,
             so that a slow one holds up nobody; what a batch sampler drew stays together. Of a stream, whose workers
             make whole batches: theirs in turn, or whichever is ready.
-        lateness: By how many batches a slow sample may be late in ``"ready"``; has no meaning for a stream.
+            ``"shared"``: every sample once, and those first that other jobs of the same agent have prepared; what is
+            prepared for one job serves all that have the same dataset and transform.
+        lateness: By how many batches a slow sample may be late in ``"ready"`` and ``"shared"``; has no meaning for a
+            stream.
         seed: With the epoch and the sample's index, decides all randomness.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
@@ -99,6 +103,9 @@ class Loader(Generic[BatchType]):
         device: Copy batches to this device ahead of the trainer, e.g. ``"cuda"``.
         device_normalize: With ``device``, send bytes and do a trailing ``ToDtype``/``Normalize`` there.
         progress: Show a bar with the rate and the share of time spent waiting.
+        agent: Have the samples prepared by the agent of this machine (``sutler serve``), which does so for all jobs:
+            ``"auto"`` where one runs, or the path of its socket.
+        job_name: What the ranks of this job call it, so that the agent refuses one whose arguments differ.
 
     Examples:
         >>> import sutler, sutler.testing, tempfile
@@ -133,7 +140,7 @@ class Loader(Generic[BatchType]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        order: Literal["strict", "ready"] = "strict",
+        order: Literal["strict", "ready", "shared"] = "strict",
         lateness: int = 8,
         seed: int = 0,
         rank: int | None = None,
@@ -146,6 +153,8 @@ class Loader(Generic[BatchType]):
         device: Any = None,
         device_normalize: bool = False,
         progress: bool = False,
+        agent: str | os.PathLike[str] | None = None,
+        job_name: str | None = None,
     ) -> None:
         self.output = resolve_output(output)
         if is_stream(dataset):
@@ -177,6 +186,7 @@ class Loader(Generic[BatchType]):
             device=device,
             device_normalize=device_normalize,
         )
+        check_agent(agent, job_name)
         self.dataset = dataset
         self.batch_size = None if batch_sampler is not None else batch_size
         self.shuffle = bool(shuffle)
@@ -198,7 +208,9 @@ class Loader(Generic[BatchType]):
         self.generator = generator
         self.prefetch_factor = prefetch_factor if prefetch_factor is not None else 2
         self.persistent_workers = persistent_workers
-        self.order: Literal["strict", "ready"] = order if in_order else "ready"
+        self.order: Literal["strict", "ready", "shared"] = (
+            "ready" if order == "strict" and not in_order else order
+        )
         self.in_order = self.order == "strict"
         self.lateness = lateness
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
@@ -216,6 +228,9 @@ class Loader(Generic[BatchType]):
         self.device = device
         self.device_normalize = device_normalize
         self.progress = progress
+        self.agent = agent
+        self.job_name = job_name
+        self._agent = choose_agent(agent, dataset, self.num_workers, stacklevel=2)
 
         if not isinstance(dataset, NativeDataset):
             warn_of_many_workers(self.num_workers)
@@ -292,7 +307,7 @@ class Loader(Generic[BatchType]):
 
     def _lateness(self) -> int | None:
         """By how many batches a sample may be late; ``None`` where batches are served in order."""
-        return self.lateness if self.order == "ready" else None
+        return None if self.order == "strict" else self.lateness
 
     def _collates_plainly(self) -> bool:
         """Whether batches are collated by default, so that workers may write into them."""
@@ -329,10 +344,10 @@ class Loader(Generic[BatchType]):
             self._last_figures = ({}, [])
             self._iterators = weakref.WeakSet()
         if self._engine is None or self._job is None:
-            self._engine = _sutler.Engine(self.num_workers)
             held = BATCHES_HELD + (2 * BATCHES_AHEAD if self.device is not None else 0)
             ahead = self._batches_ahead(batch_size)
             self._job = self._backend.make_job(batch_size, ahead, held, in_step=self.world_size > 1)
+            self._engine = _sutler.Engine(0 if self._backend.agent else self.num_workers)
             # Threads that run on their own end with their engine. Those with a worker process each must be waited for:
             # they call Python when one dies, which nobody may do once the interpreter is on the way out.
             if not isinstance(self.dataset, NativeDataset):
@@ -421,6 +436,11 @@ class Loader(Generic[BatchType]):
     def _device_operations(self) -> list[dict[str, Any]]:
         """Operations that are left for the device."""
         return [] if self._streams is not None else self._backend.device_operations
+
+    def _workers(self) -> int:
+        """How many threads or processes prepare: the agent's, where there is one."""
+        agent = None if self._streams is not None else self._backend.agent
+        return self.num_workers if agent is None else agent.workers
 
     def _cache_figures(self) -> dict[str, Any] | None:
         """What the cache holds, if there is one; streams have none."""
@@ -625,7 +645,7 @@ class Loader(Generic[BatchType]):
             "unique_fraction": self._drawing.unique_fraction if self._drawing else 1.0,
             "cache": metrics["cache"] if "cache" in metrics else self._cache_figures(),
             "stages": dict(metrics.get("stages", [])),
-            "workers": self.num_workers,
+            "workers": self._workers(),
             "memory_bytes": arena[1] if arena else 0,
         }
 

@@ -10,6 +10,7 @@ mod inspect;
 pub mod photos;
 mod plan;
 mod report;
+mod serve;
 
 use clap::{Parser, Subcommand};
 
@@ -27,6 +28,7 @@ enum Command {
     Bench(bench::Bench),
     Inspect(inspect::Inspect),
     Plan(plan::Plan),
+    Serve(serve::Serve),
 }
 
 /// Why a command failed, as the sentences a person reads.
@@ -51,6 +53,7 @@ pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
         Command::Bench(bench) => bench.run(),
         Command::Inspect(inspect) => inspect.run(),
         Command::Plan(plan) => plan.run(),
+        Command::Serve(serve) => serve.run(),
     };
     match result {
         Ok(()) => 0,

@@ -132,6 +132,22 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// A batch that another process has prepared and delivered here.
+    #[must_use]
+    pub fn received(index: u64, row: RowSpec, memory: Option<BatchMemory>, samples: Received) -> Self {
+        Self {
+            index,
+            rows: samples.ids.len(),
+            row,
+            memory,
+            owned: Mutex::new(samples.owned),
+            foreign: Mutex::default(),
+            labels: samples.labels,
+            ids: samples.ids,
+            positions: samples.positions,
+        }
+    }
+
     /// How many samples it holds: those asked for, less those that failed.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -189,6 +205,19 @@ impl Batch {
     pub fn take_owned(&self) -> Vec<OwnSample> {
         std::mem::take(&mut *self.owned.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// The samples of a batch that another process has prepared.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// Which ones.
+    pub ids: Vec<SampleId>,
+    /// Their labels.
+    pub labels: Vec<i64>,
+    /// The positions of the epoch that are done with the batch.
+    pub positions: Vec<u32>,
+    /// The samples themselves, where they are not in the batch's memory.
+    pub owned: Vec<OwnSample>,
 }
 
 /// The memory a batch of `rows` samples needs.

@@ -374,6 +374,25 @@ pub enum StartError {
     Pool(#[from] SharedError),
 }
 
+/// The samples of a plan that are not done, as a plan whose order means nothing.
+///
+/// # Errors
+/// When a batch sampler decides what is in a batch.
+pub fn what_is_left(plan: &EpochPlan, done: &Ledger) -> Result<EpochPlan, StartError> {
+    let batch_size = plan.batch_size().ok_or(StartError::Drawn)?;
+    let mut left: Vec<u64> = (0..plan.steps())
+        .map(|step| plan.sample(step))
+        .filter(|sample| !done.is_done(sample.0))
+        .map(|sample| u64::from(sample.0))
+        .collect();
+    left.sort_unstable();
+    left.dedup();
+    let mut counted = EpochPlan::to_be_drawn(batch_size, false, plan.cursor_after(0))?;
+    counted.extend(&left, u32::MAX)?;
+    counted.end();
+    Ok(counted)
+}
+
 /// A set of worker threads.
 pub struct Engine {
     shared: Arc<Shared>,
@@ -435,16 +454,11 @@ impl Engine {
         done: &Ledger,
     ) -> Result<Run, StartError> {
         let (pool, name) = job.pool.as_ref().ok_or(StartError::NoPool)?;
-        let batch_size = plan.batch_size().ok_or(StartError::Drawn)?;
         let mut all: Vec<SampleId> = (0..plan.steps()).map(|step| plan.sample(step)).collect();
         all.sort_unstable();
         all.dedup();
+        let counted = what_is_left(plan, done)?;
         let membership = pool.join(*name, epoch, &all, done)?;
-        let left: Vec<u64> =
-            all.iter().filter(|sample| !done.is_done(sample.0)).map(|sample| u64::from(sample.0)).collect();
-        let mut counted = EpochPlan::to_be_drawn(batch_size, false, plan.cursor_after(0))?;
-        counted.extend(&left, pool.samples())?;
-        counted.end();
         Ok(Run::new(Arc::clone(&self.shared), Arc::clone(job), counted, epoch, Some(membership)))
     }
 

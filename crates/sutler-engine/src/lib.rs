@@ -20,8 +20,8 @@ mod profile;
 mod run;
 
 pub use bare::bare_rate;
-pub use batch::{Batch, OwnSample};
-pub use engine::{Engine, StartError, usable_cores};
+pub use batch::{Batch, OwnSample, Received};
+pub use engine::{Engine, StartError, usable_cores, what_is_left};
 pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
 pub use memory::{Arena, ArenaError, BatchMemory};

@@ -5,15 +5,16 @@
 //! and write it; no worker has it any more. It is free again when the last of them lets go. When a consumer hoards
 //! batches and no slot is free, a batch gets a mapping of its own, so that hoarding costs memory but never blocks.
 //!
-//! The mapping is private and anonymous: nothing has a name, and the kernel takes everything back, however the
-//! process ends. After a `fork` the child has its own copy and must not touch the list's lock, whose owner may be
+//! The mapping is anonymous, or of an anonymous file where other processes share it: nothing has a name, and the kernel
+//! takes everything back, however the process ends. A process that only receives batches attaches to the file; its slots
+//! go back to the process that made it. After a `fork` the child has its own copy and must not touch the list's lock, whose owner may be
 //! a thread that exists only in the parent; so in the child slots are not given back, just forgotten.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Rows begin at multiples of this: a cache line, and enough for every vector instruction.
@@ -62,7 +63,18 @@ impl Mapping {
             bytes,
             source: std::io::Error::other("the mapping is at address 0"),
         })?;
-        Ok(Self { start, bytes: bytes.max(1) })
+        Ok(Self { start, bytes: bytes.max(1) }.in_huge_pages())
+    }
+
+    /// The same of a file that has to be this large: touching a page beyond its end would end the process.
+    fn of_whole_file(file: &OwnedFd, bytes: usize) -> Result<Self, ArenaError> {
+        let there =
+            rustix::fs::fstat(file).map_err(|errno| ArenaError { bytes, source: errno.into() })?.st_size;
+        if u64::try_from(there).is_ok_and(|there| there >= bytes as u64) {
+            return Self::of_file(file, bytes);
+        }
+        let source = std::io::Error::other(format!("its file has {there} bytes"));
+        Err(ArenaError { bytes, source })
     }
 
     /// A copy of a part that the other process has finished writing; `None` when it is outside the mapping.
@@ -97,11 +109,15 @@ impl Mapping {
             bytes,
             source: std::io::Error::other("the mapping is at address 0"),
         })?;
-        // Huge pages make the first touch of a large arena several times cheaper; a kernel without them says no,
-        // and that is fine.
-        // SAFETY: the range is the mapping just made, and the advice changes no contents.
-        let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
-        Ok(Self { start, bytes })
+        Ok(Self { start, bytes }.in_huge_pages())
+    }
+
+    /// Huge pages make the first touch of a large arena several times cheaper, and writing to it a twentieth; a kernel
+    /// without them says no, and that is fine. For files, most kernels say no unless their owner has allowed it.
+    fn in_huge_pages(self) -> Self {
+        // SAFETY: the range is a mapping just made, and the advice changes no contents.
+        let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.bytes, Advice::LinuxHugepage) };
+        self
     }
 }
 
@@ -113,12 +129,40 @@ impl Drop for Mapping {
     }
 }
 
+/// Where slots go that nobody uses any more.
+enum Unused {
+    /// To this list. Held for a push or a pop, never while working.
+    Listed(Mutex<Vec<usize>>),
+    /// To the process whose arena it is, which is told so.
+    Elsewhere(Box<dyn Fn(usize) + Send + Sync>),
+}
+
+impl Unused {
+    fn all(slots: usize) -> Self {
+        Self::Listed(Mutex::new((0..slots).rev().collect()))
+    }
+
+    fn take(&self) -> Option<usize> {
+        match self {
+            Self::Listed(slots) => slots.lock().unwrap_or_else(PoisonError::into_inner).pop(),
+            Self::Elsewhere(_) => None,
+        }
+    }
+
+    fn give_back(&self, slot: usize) {
+        match self {
+            Self::Listed(slots) => slots.lock().unwrap_or_else(PoisonError::into_inner).push(slot),
+            Self::Elsewhere(tell) => tell(slot),
+        }
+    }
+}
+
 /// The memory of a job's batches.
 pub struct Arena {
     mapping: Mapping,
     slot_bytes: usize,
-    /// Slots nobody uses. Held for a push or a pop, never while working.
-    free: Mutex<Vec<usize>>,
+    slots: usize,
+    unused: Unused,
     /// The anonymous file behind the mapping, where worker processes write to it too.
     file: Option<OwnedFd>,
     owner: u32,
@@ -130,40 +174,75 @@ impl Arena {
     /// # Errors
     /// When the address space cannot be had.
     pub fn new(slot_bytes: usize, slots: usize) -> Result<Arc<Self>, ArenaError> {
-        let slot_bytes = slot_bytes.max(1).next_multiple_of(4096);
-        let bytes = slot_bytes.checked_mul(slots.max(1)).ok_or_else(|| ArenaError {
-            bytes: usize::MAX,
-            source: std::io::Error::other("more bytes than the address space has"),
-        })?;
+        let (slot_bytes, slots, bytes) = arena_size(slot_bytes, slots)?;
         Ok(Arc::new(Self {
             mapping: Mapping::new(bytes)?,
             slot_bytes,
-            free: Mutex::new((0..slots.max(1)).rev().collect()),
+            slots,
+            unused: Unused::all(slots),
             file: None,
             owner: std::process::id(),
         }))
     }
 
-    /// The same in an anonymous file, which can be handed to worker processes.
+    /// The same in an anonymous file, which can be handed to other processes.
     ///
     /// # Errors
     /// When the memory cannot be had.
     pub fn shared(slot_bytes: usize, slots: usize) -> Result<Arc<Self>, ArenaError> {
-        let slot_bytes = slot_bytes.max(1).next_multiple_of(4096);
-        let bytes = slot_bytes.checked_mul(slots.max(1)).ok_or_else(|| ArenaError {
-            bytes: usize::MAX,
-            source: std::io::Error::other("more bytes than the address space has"),
-        })?;
-        let refused = |errno: rustix::io::Errno| ArenaError { bytes, source: errno.into() };
-        let file = rustix::fs::memfd_create("sutler-batches", MemfdFlags::CLOEXEC).map_err(refused)?;
-        rustix::fs::ftruncate(&file, bytes as u64).map_err(refused)?;
+        let (slot_bytes, slots, bytes) = arena_size(slot_bytes, slots)?;
+        let file = anonymous_file(bytes)?;
         Ok(Arc::new(Self {
             mapping: Mapping::of_file(&file, bytes)?,
             slot_bytes,
-            free: Mutex::new((0..slots.max(1)).rev().collect()),
+            slots,
+            unused: Unused::all(slots),
             file: Some(file),
             owner: std::process::id(),
         }))
+    }
+
+    /// A view of another process's shared arena. That process decides which slots are delivered here ([`Arena::adopt`]);
+    /// `give_back` is called with each one that nobody here uses any more.
+    ///
+    /// # Errors
+    /// When the file is smaller than it is said to be, or cannot be mapped.
+    pub fn attach(
+        file: OwnedFd,
+        slot_bytes: usize,
+        slots: usize,
+        give_back: impl Fn(usize) + Send + Sync + 'static,
+    ) -> Result<Arc<Self>, ArenaError> {
+        let (slot_bytes, slots, bytes) = arena_size(slot_bytes, slots)?;
+        Ok(Arc::new(Self {
+            mapping: Mapping::of_whole_file(&file, bytes)?,
+            slot_bytes,
+            slots,
+            unused: Unused::Elsewhere(Box::new(give_back)),
+            file: Some(file),
+            owner: std::process::id(),
+        }))
+    }
+
+    /// A slot that the owner of an attached arena has delivered here; `None` when there is no such slot.
+    #[must_use]
+    pub fn adopt(self: &Arc<Self>, slot: usize) -> Option<BatchMemory> {
+        (slot < self.slots).then(|| BatchMemory { arena: Arc::clone(self), place: Place::Slot(slot) })
+    }
+
+    /// A batch that the owner of an attached arena has delivered in a file of its own.
+    ///
+    /// # Errors
+    /// As [`Arena::attach`].
+    pub fn adopt_file(self: &Arc<Self>, file: OwnedFd, bytes: usize) -> Result<BatchMemory, ArenaError> {
+        let mapping = Mapping::of_whole_file(&file, bytes)?;
+        Ok(BatchMemory { arena: Arc::clone(self), place: Place::Spilled(mapping, Some(file)) })
+    }
+
+    /// Bytes of a slot, and how many there are.
+    #[must_use]
+    pub fn slots(&self) -> (usize, usize) {
+        (self.slot_bytes, self.slots)
     }
 
     /// The anonymous file behind a shared arena.
@@ -177,7 +256,7 @@ impl Arena {
         if bytes > self.slot_bytes {
             return None;
         }
-        let slot = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        let slot = self.unused.take()?;
         Some(BatchMemory { arena: Arc::clone(self), place: Place::Slot(slot) })
     }
 
@@ -196,16 +275,48 @@ impl Arena {
         match self.take_slot(bytes) {
             Some(memory) => Ok(memory),
             None => {
-                let place = Place::Spilled(Mapping::new(bytes.max(self.slot_bytes))?);
+                let bytes = bytes.max(self.slot_bytes);
+                let place = if self.file.is_some() {
+                    let file = anonymous_file(bytes)?;
+                    Place::Spilled(Mapping::of_file(&file, bytes)?, Some(file))
+                } else {
+                    Place::Spilled(Mapping::new(bytes)?, None)
+                };
                 Ok(BatchMemory { arena: Arc::clone(self), place })
             }
         }
     }
 }
 
+/// Slots as they are laid out, their number and the bytes of all of them.
+fn arena_size(slot_bytes: usize, slots: usize) -> Result<(usize, usize, usize), ArenaError> {
+    let slots = slots.max(1);
+    let slot_bytes = slot_bytes.max(1).checked_next_multiple_of(4096);
+    let bytes = slot_bytes.and_then(|slot_bytes| slot_bytes.checked_mul(slots));
+    match (slot_bytes, bytes) {
+        (Some(slot_bytes), Some(bytes)) => Ok((slot_bytes, slots, bytes)),
+        _ => Err(ArenaError {
+            bytes: usize::MAX,
+            source: std::io::Error::other("more bytes than the address space has"),
+        }),
+    }
+}
+
+/// A file without a name. Its size is sealed: pages that one process has mapped cannot be taken away by another.
+fn anonymous_file(bytes: usize) -> Result<OwnedFd, ArenaError> {
+    let refused = |errno: rustix::io::Errno| ArenaError { bytes, source: errno.into() };
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("sutler-batches", flags).map_err(refused)?;
+    rustix::fs::ftruncate(&file, bytes as u64).map_err(refused)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals).map_err(refused)?;
+    Ok(file)
+}
+
 enum Place {
     Slot(usize),
-    Spilled(Mapping),
+    /// Memory of its own, and the file behind it in a shared arena.
+    Spilled(Mapping, Option<OwnedFd>),
 }
 
 /// One batch's memory; dropping it gives the slot back.
@@ -220,7 +331,7 @@ impl BatchMemory {
     pub fn len(&self) -> usize {
         match &self.place {
             Place::Slot(_) => self.arena.slot_bytes,
-            Place::Spilled(mapping) => mapping.bytes,
+            Place::Spilled(mapping, _) => mapping.bytes,
         }
     }
 
@@ -241,7 +352,25 @@ impl BatchMemory {
     pub fn offset(&self) -> Option<usize> {
         match self.place {
             Place::Slot(slot) => Some(slot * self.arena.slot_bytes),
-            Place::Spilled(_) => None,
+            Place::Spilled(..) => None,
+        }
+    }
+
+    /// Which slot of the arena it is; `None` for memory outside of it.
+    #[must_use]
+    pub fn slot(&self) -> Option<usize> {
+        match self.place {
+            Place::Slot(slot) => Some(slot),
+            Place::Spilled(..) => None,
+        }
+    }
+
+    /// The file behind memory outside of a shared arena.
+    #[must_use]
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.place {
+            Place::Slot(_) => None,
+            Place::Spilled(_, file) => file.as_ref().map(AsFd::as_fd),
         }
     }
 
@@ -253,7 +382,7 @@ impl BatchMemory {
             Place::Slot(slot) => unsafe {
                 self.arena.mapping.start.as_ptr().add(slot * self.arena.slot_bytes)
             },
-            Place::Spilled(mapping) => mapping.start.as_ptr(),
+            Place::Spilled(mapping, _) => mapping.start.as_ptr(),
         }
     }
 
@@ -293,7 +422,7 @@ impl Drop for BatchMemory {
         if let Place::Slot(slot) = self.place
             && self.arena.owner == std::process::id()
         {
-            self.arena.free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+            self.arena.unused.give_back(slot);
         }
     }
 }
@@ -325,6 +454,41 @@ mod tests {
         assert!(large.len() >= 1_000_000);
         large.bytes_mut()[999_999] = 1;
         assert!(arena.take(4096).unwrap().in_arena());
+    }
+
+    #[test]
+    fn an_attached_arena_sees_what_its_owner_writes_and_gives_slots_back() {
+        let owner = Arena::shared(10_000, 2).unwrap();
+        let (slot_bytes, slots) = owner.slots();
+        let mut written = owner.take(1000).unwrap();
+        written.bytes_mut().fill(7);
+        let returned = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&returned);
+        let file = owner.file().unwrap().try_clone_to_owned().unwrap();
+        let there =
+            Arena::attach(file, slot_bytes, slots, move |slot| log.lock().unwrap().push(slot)).unwrap();
+        let seen = there.adopt(written.slot().unwrap()).unwrap();
+        assert_eq!(seen.bytes()[..1000], [7; 1000]);
+        assert!(there.adopt(slots).is_none());
+        drop(seen);
+        assert_eq!(*returned.lock().unwrap(), [written.slot().unwrap()]);
+        // A batch that found no slot has a file of its own, which can be handed over as well.
+        let _second = owner.take(1000).unwrap();
+        let mut spilled = owner.take(1000).unwrap();
+        spilled.bytes_mut().fill(9);
+        let file = spilled.file().unwrap().try_clone_to_owned().unwrap();
+        let seen = there.adopt_file(file, spilled.len()).unwrap();
+        drop(spilled);
+        assert!(seen.bytes().iter().all(|&byte| byte == 9));
+    }
+
+    #[test]
+    fn a_file_that_is_too_small_is_refused_and_none_can_be_shrunk() {
+        let owner = Arena::shared(4096, 1).unwrap();
+        let file = || owner.file().unwrap().try_clone_to_owned().unwrap();
+        let error = Arena::attach(file(), 4096, 2, |_| ()).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("its file has 4096 bytes"), "{error}");
+        assert!(rustix::fs::ftruncate(file(), 0).is_err());
     }
 
     #[test]

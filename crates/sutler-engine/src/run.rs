@@ -89,6 +89,22 @@ impl Job {
     /// # Errors
     /// When the memory cannot be had.
     pub fn new(preparation: Arc<dyn Preparation>, options: JobOptions) -> Result<Arc<Self>, ArenaError> {
+        Self::with_memory(preparation, options, Arena::new)
+    }
+
+    /// A job whose batch memory can be handed to another process.
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    pub fn shared(preparation: Arc<dyn Preparation>, options: JobOptions) -> Result<Arc<Self>, ArenaError> {
+        Self::with_memory(preparation, options, Arena::shared)
+    }
+
+    fn with_memory(
+        preparation: Arc<dyn Preparation>,
+        options: JobOptions,
+        memory: impl FnOnce(usize, usize) -> Result<Arc<Arena>, ArenaError>,
+    ) -> Result<Arc<Self>, ArenaError> {
         let row = preparation.row();
         // With no batch ahead none would ever be begun.
         let options = JobOptions { batches_ahead: options.batches_ahead.max(1), ..options };
@@ -98,7 +114,7 @@ impl Job {
                     bytes: usize::MAX,
                     source: std::io::Error::other("more bytes than the address space has"),
                 })?;
-                Some(Arena::new(bytes, options.batches_ahead + options.batches_held)?)
+                Some(memory(bytes, options.batches_ahead + options.batches_held)?)
             }
             RowSpec::Varies => None,
         };
@@ -113,30 +129,36 @@ impl Job {
         }))
     }
 
-    /// A job that shares prepared samples with the other jobs of a pool: those must prepare the same dataset in the same
-    /// way. Ranks of one training job have the same name, and different jobs different ones.
+    /// The same job as a member of a pool, which shares prepared samples with the pool's other jobs: those must prepare the
+    /// same dataset in the same way. Ranks of one training job have the same name, and different jobs different ones.
     ///
-    /// # Errors
-    /// When the memory cannot be had.
-    pub fn sharing(
-        preparation: Arc<dyn Preparation>,
-        options: JobOptions,
-        pool: Arc<Pool>,
-        name: JobKey,
-    ) -> Result<Arc<Self>, ArenaError> {
-        let lateness = options.order.lateness().unwrap_or(0);
-        let options = JobOptions { order: ServingOrder::Shared { lateness }, ..options };
-        let mut job = Self::new(preparation, options)?;
-        if let Some(job) = Arc::get_mut(&mut job) {
-            job.pool = Some((pool, name));
-        }
-        Ok(job)
+    /// # Panics
+    /// When somebody else has a hold of the job already.
+    #[must_use]
+    pub fn sharing(mut self: Arc<Self>, pool: Arc<Pool>, name: JobKey) -> Arc<Self> {
+        let job = Arc::get_mut(&mut self).expect("a job joins its pool before it is given to anybody");
+        let lateness = job.options.order.lateness().unwrap_or(0);
+        job.options.order = ServingOrder::Shared { lateness };
+        job.pool = Some((pool, name));
+        self
+    }
+
+    /// What it shares with other jobs, if it does.
+    #[must_use]
+    pub fn pool(&self) -> Option<&Arc<Pool>> {
+        self.pool.as_ref().map(|(pool, _)| pool)
     }
 
     /// The figures so far.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// The memory a sample takes.
+    #[must_use]
+    pub fn row(&self) -> RowSpec {
+        self.preparation.row()
     }
 
     /// The batch memory, where samples have one size.
@@ -156,7 +178,13 @@ impl Job {
     /// The samples that failed in the latest epoch.
     #[must_use]
     pub fn failures(&self) -> Vec<Failure> {
-        self.epoch_failures().list.clone()
+        self.failures_from(0)
+    }
+
+    /// The same without the first so many, for whoever knows those.
+    #[must_use]
+    pub fn failures_from(&self, first: usize) -> Vec<Failure> {
+        self.epoch_failures().list.get(first..).unwrap_or_default().to_vec()
     }
 }
 

@@ -27,8 +27,8 @@ fn pool(samples: u32, window_share: f64, row_bytes: usize) -> Arc<Pool> {
 fn sharing(fake: &Arc<Fake>, pool: &Arc<Pool>, options: JobOptions) -> Arc<Job> {
     let order = ServingOrder::Shared { lateness: 8 };
     let name = pool.new_job();
-    Job::sharing(Arc::new(Shared(Arc::clone(fake))), JobOptions { order, ..options }, Arc::clone(pool), name)
-        .unwrap()
+    let options = JobOptions { order, ..options };
+    Job::new(Arc::new(Shared(Arc::clone(fake))), options).unwrap().sharing(Arc::clone(pool), name)
 }
 
 fn start(engine: &Engine, job: &Arc<Job>, samples: u32, batch_size: u32, epoch: u32) -> Run {

@@ -12,10 +12,9 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use sutler_core::{Fingerprint, SampleId};
 use sutler_engine::{ImagePreparation, OwnSample, Preparation, SampleRecord, Target};
-use sutler_media::{Layout, Limits};
-use sutler_store::{
-    Files, FolderOptions, Io, Listing, ManifestOptions, Progress, ReadBuffer, Silent, Source, StoreError,
-};
+use sutler_media::Layout;
+use sutler_service::spec::{DatasetSpec, ListingSpec};
+use sutler_store::{Files, Progress, ReadBuffer, Silent, Source, StoreError};
 
 use crate::array::Array;
 use crate::errors::sample_error;
@@ -26,7 +25,7 @@ use crate::pipeline::Pipeline;
 pub struct Dataset {
     files: Arc<Files>,
     fingerprint: Fingerprint,
-    limits: Limits,
+    spec: DatasetSpec,
 }
 
 /// The exception a user expects for what went wrong with a listing.
@@ -75,34 +74,41 @@ impl Progress for PythonProgress {
     }
 }
 
-fn parse_io(io: &str) -> PyResult<Io> {
+/// Whether files are read past the page cache.
+fn parse_io(io: &str) -> PyResult<bool> {
     match io {
-        "buffered" => Ok(Io::Buffered),
-        "direct" => Ok(Io::Direct),
+        "buffered" => Ok(false),
+        "direct" => Ok(true),
         other => Err(PyValueError::new_err(format!("io should be 'buffered' or 'direct', got {other:?}"))),
     }
 }
 
 impl Dataset {
-    fn list(
-        py: Python<'_>,
-        io: &str,
-        pixels_max: u64,
-        bytes_max: u64,
-        progress: Option<Py<PyAny>>,
-        list: impl FnOnce(&dyn Progress) -> Result<Listing, StoreError> + Send,
-    ) -> PyResult<Self> {
-        let io = parse_io(io)?;
+    fn list(py: Python<'_>, spec: DatasetSpec, progress: Option<Py<PyAny>>) -> PyResult<Self> {
         py.detach(|| {
             let listing = match progress {
-                None => list(&Silent),
-                Some(callback) => list(&PythonProgress::new(callback)),
+                None => spec.list(&Silent),
+                Some(callback) => spec.list(&PythonProgress::new(callback)),
             }?;
             let fingerprint = listing.fingerprint();
-            let files = Arc::new(Files::new(listing, io, bytes_max));
-            Ok(Self { files, fingerprint, limits: Limits { pixels_max, bytes_max } })
+            Ok(Self { files: Arc::new(spec.files(listing)), fingerprint, spec })
         })
         .map_err(|error: StoreError| listing_error(&error))
+    }
+
+    /// The listing, as a loader that is left alone by its agent needs it.
+    pub fn files(&self) -> &Arc<Files> {
+        &self.files
+    }
+
+    /// What another process needs to list the same samples.
+    pub fn spec(&self) -> &DatasetSpec {
+        &self.spec
+    }
+
+    /// The hash of the listing.
+    pub fn listed(&self) -> Fingerprint {
+        self.fingerprint
     }
 
     /// How many samples there are; listings are refused when that is more than an id can name.
@@ -114,7 +120,7 @@ impl Dataset {
     pub fn preparation(&self, pipeline: &Pipeline, layout: Layout, seed: u64) -> ImagePreparation {
         let source: Arc<dyn Source> = self.files.clone();
         let pipeline = Arc::clone(&pipeline.inner);
-        ImagePreparation { source, pipeline, layout, limits: self.limits, seed, cache: None }
+        ImagePreparation { source, pipeline, layout, limits: self.spec.limits(), seed, cache: None }
     }
 }
 
@@ -134,13 +140,9 @@ impl Dataset {
         bytes_max: u64,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let mut options = FolderOptions { allow_empty, ..FolderOptions::default() };
-        if let Some(extensions) = extensions {
-            options.extensions = extensions;
-        }
-        Self::list(py, io, pixels_max, bytes_max, progress, move |progress| {
-            Listing::image_folder(&root, &options, progress)
-        })
+        let listing = ListingSpec::ImageFolder { root, extensions, allow_empty };
+        let spec = DatasetSpec { listing, direct: parse_io(io)?, pixels_max, bytes_max };
+        Self::list(py, spec, progress)
     }
 
     /// Lists the rows of a manifest.
@@ -157,10 +159,9 @@ impl Dataset {
         bytes_max: u64,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let options = ManifestOptions { root, columns };
-        Self::list(py, io, pixels_max, bytes_max, progress, move |progress| {
-            Listing::manifest(&path, &options, progress)
-        })
+        let listing = ListingSpec::Manifest { path, columns, root };
+        let spec = DatasetSpec { listing, direct: parse_io(io)?, pixels_max, bytes_max };
+        Self::list(py, spec, progress)
     }
 
     fn __len__(&self) -> usize {

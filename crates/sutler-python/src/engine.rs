@@ -8,22 +8,23 @@ use pyo3::exceptions::{
     PyIndexError, PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError,
 };
 use pyo3::prelude::*;
-use sutler_core::{EpochPlan, JobCursor, JobSpec, OrderError, Permutation, Shard};
 use sutler_engine::{
-    Canceller, ErrorPolicy, JobOptions, Key, Next, ProcessOptions, ProcessPreparation, Revive, RunError,
-    ServingOrder,
+    Canceller, JobOptions, Key, Next, ProcessOptions, ProcessPreparation, Revive, RunError, ServingOrder,
 };
 use sutler_media::{DType, Layout, OutputSpec};
+use sutler_service::spec::{EpochSpec, JobError, JobSpec, Memory, PolicySpec, SequenceSpec};
+use sutler_service::{ClientError, RemoteJob, RemoteRun, pool_of_one};
 
+use crate::agent::{AgentChoice, client_error};
 use crate::array::Array;
 use crate::cache::Cache;
 use crate::dataset::Dataset;
 use crate::errors::run_error;
 use crate::pipeline::Pipeline;
-use crate::served::{Positions, Served, without};
+use crate::served::{Positions, Served};
 
 /// How long a waiting consumer may keep Ctrl-C waiting.
-const SIGNAL_CHECK: Duration = Duration::from_millis(50);
+pub const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 
 fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
@@ -95,24 +96,17 @@ impl Engine {
         samples: Option<u32>,
         done: Option<&Served>,
     ) -> PyResult<Run> {
-        let shard = Shard::new(rank, world_size).map_err(value_error)?;
-        let spec = JobSpec { batch_size, drop_last, shard };
         let samples = samples.unwrap_or(job.samples);
-        let plan = py.detach(|| {
-            let permutation = if shuffle {
-                Permutation::shuffled(samples, seed, epoch)
-            } else {
-                Permutation::identity(samples)
-            };
-            EpochPlan::new(permutation, &spec, JobCursor { epoch, consumed }).map(|plan| without(plan, done))
-        });
-        self.begin(job, plan.map_err(value_error)?, epoch)
+        let sequence = SequenceSpec::Own { samples, shuffle, seed, batch_size, drop_last, rank, world_size };
+        self.begin(py, job, EpochSpec { epoch, consumed, done: done.map(Served::copy), sequence })
     }
 
     /// Begins an epoch that a sampler draws; see `Run.extend`.
     #[pyo3(signature = (job, *, epoch, consumed, batch_size, drop_last, done=None))]
+    #[allow(clippy::too_many_arguments)] // one call per epoch, by keyword
     fn start_drawn(
         &self,
+        py: Python<'_>,
         job: &Job,
         epoch: u32,
         consumed: u64,
@@ -120,15 +114,22 @@ impl Engine {
         drop_last: bool,
         done: Option<&Served>,
     ) -> PyResult<Run> {
-        let plan = EpochPlan::to_be_drawn(batch_size, drop_last, JobCursor { epoch, consumed });
-        self.begin(job, without(plan.map_err(value_error)?, done), epoch)
+        let sequence = SequenceSpec::Drawn { batch_size, drop_last };
+        self.begin(py, job, EpochSpec { epoch, consumed, done: done.map(Served::copy), sequence })
     }
 
     /// Begins an epoch that a batch sampler draws; see `Run.extend_batches`.
     #[pyo3(signature = (job, *, epoch, consumed, done=None))]
-    fn start_batches(&self, job: &Job, epoch: u32, consumed: u64, done: Option<&Served>) -> PyResult<Run> {
-        let plan = EpochPlan::batches_to_be_drawn(JobCursor { epoch, consumed });
-        self.begin(job, without(plan, done), epoch)
+    fn start_batches(
+        &self,
+        py: Python<'_>,
+        job: &Job,
+        epoch: u32,
+        consumed: u64,
+        done: Option<&Served>,
+    ) -> PyResult<Run> {
+        let sequence = SequenceSpec::Batches;
+        self.begin(py, job, EpochSpec { epoch, consumed, done: done.map(Served::copy), sequence })
     }
 
     /// Ends the threads and waits for them.
@@ -143,25 +144,39 @@ impl Engine {
 }
 
 impl Engine {
-    fn begin(&self, job: &Job, plan: EpochPlan, epoch: u32) -> PyResult<Run> {
-        let engine = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let engine = engine.as_ref().ok_or_else(|| PyRuntimeError::new_err("the loader is closed"))?;
-        let run = engine.start(&job.inner, plan, epoch);
+    /// Begins an epoch where its job is done: with these threads, or with the agent's.
+    fn begin(&self, py: Python<'_>, job: &Job, epoch: EpochSpec) -> PyResult<Run> {
+        let inner = match &job.work {
+            Work::Here(inner) => {
+                let engine = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+                let engine =
+                    engine.as_ref().ok_or_else(|| PyRuntimeError::new_err("the loader is closed"))?;
+                let run = py.detach(|| epoch.start(engine, inner)).map_err(value_error)?;
+                OpenRun::Here(Box::new(run))
+            }
+            Work::Agent(remote) => {
+                let started = py.detach(|| remote.start(epoch));
+                OpenRun::Agent(Box::new(started.map_err(|error| client_error(py, &error))?))
+            }
+        };
         Ok(Run {
             samples: job.samples,
-            canceller: run.canceller(),
-            inner: Mutex::new(Some(run)),
+            canceller: match &inner {
+                OpenRun::Here(run) => Some(run.canceller()),
+                OpenRun::Agent(_) => None,
+            },
+            inner: Mutex::new(Some(inner)),
             output: job.output,
             layout: job.layout,
         })
     }
 }
 
-fn parse_policy(errors: &str, count_max: Option<u64>, rate_max: Option<f64>) -> PyResult<ErrorPolicy> {
+fn parse_policy(errors: &str, count_max: Option<u64>, rate_max: Option<f64>) -> PyResult<PolicySpec> {
     match errors {
-        "raise" => Ok(ErrorPolicy::Raise),
-        "skip" => Ok(ErrorPolicy::Skip),
-        "budget" => Ok(ErrorPolicy::Budget { count_max, rate_max }),
+        "raise" => Ok(PolicySpec::Raise),
+        "skip" => Ok(PolicySpec::Skip),
+        "budget" => Ok(PolicySpec::Budget { count_max, rate_max }),
         other => Err(PyValueError::new_err(format!("errors={other:?} is not a policy"))),
     }
 }
@@ -206,10 +221,18 @@ impl Revive for PythonRevive {
     }
 }
 
+/// Who does a job.
+enum Work {
+    /// The engine of this process.
+    Here(Arc<sutler_engine::Job>),
+    /// An agent.
+    Agent(Arc<RemoteJob>),
+}
+
 /// What is prepared, and into which memory.
 #[pyclass(frozen)]
 pub struct Job {
-    inner: Arc<sutler_engine::Job>,
+    work: Work,
     samples: u32,
     output: OutputSpec,
     layout: Layout,
@@ -240,7 +263,7 @@ impl Job {
         let policy = parse_policy(errors, errors_max, errors_rate)?;
         let processes = ProcessPreparation::new(ProcessOptions {
             revive: Arc::new(PythonRevive { revive, is_alive, post_mortem }),
-            retry: policy != ErrorPolicy::Raise,
+            retry: policy != PolicySpec::Raise,
             slots: batches_ahead + batches_held,
             whole_batches,
         });
@@ -248,7 +271,7 @@ impl Job {
             batch_size,
             batches_ahead,
             batches_held,
-            errors: policy,
+            errors: policy.into(),
             go_on: true,
             in_step,
             order: serving_order(lateness),
@@ -258,7 +281,8 @@ impl Job {
         let output = OutputSpec { dtype: DType::U8, size: None };
         // It is for the dataset to say which indices it does not have.
         let samples = u32::MAX;
-        Ok(Self { inner, samples, output, layout: Layout::Nchw, processes: Some(processes) })
+        let work = Work::Here(inner);
+        Ok(Self { work, samples, output, layout: Layout::Nchw, processes: Some(processes) })
     }
 
     /// Talks to these workers from now on; the job takes the sockets over.
@@ -285,8 +309,11 @@ impl Job {
         self.processes.as_ref().and_then(|processes| processes.schema().map(<[u8]>::to_vec))
     }
 
-    /// Hangs up on the worker processes, so that nobody waits for them any longer.
-    fn hang_up(&self) {
+    /// Hangs up on the worker processes or the agent, so that nobody waits for them any longer.
+    fn hang_up(&self, py: Python<'_>) {
+        if let Work::Agent(job) = &self.work {
+            py.detach(|| job.close());
+        }
         if let Some(processes) = &self.processes {
             processes.hang_up();
         }
@@ -294,8 +321,9 @@ impl Job {
 
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
-    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, cache=None))]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, cache=None, agent=None, name=None))]
     fn new(
+        py: Python<'_>,
         dataset: &Dataset,
         pipeline: &Pipeline,
         seed: u64,
@@ -308,47 +336,92 @@ impl Job {
         errors_max: Option<u64>,
         errors_rate: Option<f64>,
         lateness: Option<u32>,
+        shared: bool,
         cache: Option<&Cache>,
+        agent: Option<AgentChoice>,
+        name: Option<String>,
     ) -> PyResult<Self> {
-        let layout = if channels_last { Layout::Nhwc } else { Layout::Nchw };
-        let policy = parse_policy(errors, errors_max, errors_rate)?;
-        let mut preparation = dataset.preparation(pipeline, layout, seed);
-        preparation.cache = cache.map(|cache| Arc::clone(&cache.inner));
-        let options = JobOptions {
+        let spec = JobSpec {
+            name,
+            dataset: dataset.spec().clone(),
+            fingerprint: dataset.listed(),
+            operations: pipeline.operations.clone(),
+            dct_scaling: pipeline.dct_scaling,
+            channels_last,
+            seed,
             batch_size,
             batches_ahead,
             batches_held,
-            errors: policy,
-            go_on: false,
             in_step,
-            order: serving_order(lateness),
+            errors: parse_policy(errors, errors_max, errors_rate)?,
+            lateness,
+            shared,
         };
-        let inner = sutler_engine::Job::new(Arc::new(preparation), options)
-            .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
-        Ok(Self {
-            inner,
-            samples: dataset.samples(),
-            output: pipeline.inner.output(),
-            layout,
-            processes: None,
-        })
+        let layout = spec.layout();
+        let work = match agent {
+            Some(agent) => Work::Agent(agent.open(py, spec, dataset)?),
+            None => {
+                let cache = cache.map(|cache| Arc::clone(&cache.inner));
+                let job = spec.open(Arc::clone(dataset.files()), Memory::Own, cache).map_err(|error| {
+                    let text = error.to_string();
+                    match error {
+                        JobError::Pipeline(_) => PyValueError::new_err(text),
+                        JobError::Memory(_) | JobError::Cache(_) => PyMemoryError::new_err(text),
+                    }
+                })?;
+                let pool = shared.then(|| pool_of_one(dataset.samples()));
+                Work::Here(match pool {
+                    Some(pool) => {
+                        let name = pool.new_job();
+                        job.sharing(pool, name)
+                    }
+                    None => job,
+                })
+            }
+        };
+        let output = pipeline.inner.output();
+        Ok(Self { work, samples: dataset.samples(), output, layout, processes: None })
     }
 
     /// Address and size of the batch memory, where samples have one size.
     #[getter]
     fn arena(&self) -> Option<(usize, usize)> {
-        self.inner.arena().map(|arena| arena.range())
+        match &self.work {
+            Work::Here(job) => job.arena().map(|arena| arena.range()),
+            Work::Agent(job) => job.arena().map(|arena| arena.range()),
+        }
     }
 
     /// The failures of the latest epoch: id, path, kind, reason.
     fn failures(&self) -> Vec<(u32, String, &'static str, String)> {
-        let failures = self.inner.failures();
+        let failures = match &self.work {
+            Work::Here(job) => job.failures(),
+            Work::Agent(job) => job.failures(),
+        };
         failures.into_iter().map(|f| (f.sample.0, f.path, f.kind, f.reason)).collect()
     }
 
     /// All figures so far, as JSON.
-    fn metrics(&self) -> PyResult<String> {
-        serde_json::to_string(&self.inner.metrics().snapshot()).map_err(value_error)
+    fn metrics(&self, py: Python<'_>) -> PyResult<String> {
+        match &self.work {
+            Work::Here(job) => serde_json::to_string(&job.metrics().snapshot()).map_err(value_error),
+            Work::Agent(job) => Ok(py.detach(|| job.metrics()).to_string()),
+        }
+    }
+}
+
+/// An epoch, and who runs it.
+enum OpenRun {
+    Here(Box<sutler_engine::Run>),
+    Agent(Box<RemoteRun>),
+}
+
+impl OpenRun {
+    fn next(&mut self, timeout: Duration) -> Result<Next, ClientError> {
+        match self {
+            Self::Here(run) => run.next(timeout).map_err(ClientError::from),
+            Self::Agent(run) => run.next(timeout),
+        }
     }
 }
 
@@ -356,9 +429,9 @@ impl Job {
 #[pyclass(frozen)]
 pub struct Run {
     /// One consumer at a time, who holds it while waiting. Taken by `close`.
-    inner: Mutex<Option<sutler_engine::Run>>,
-    /// For `close`, which cannot wait until the consumer lets go.
-    canceller: Canceller,
+    inner: Mutex<Option<OpenRun>>,
+    /// For `close`, which cannot wait until the consumer lets go. An agent's consumer lets go soon enough.
+    canceller: Option<Canceller>,
     /// The size of the dataset, for what a sampler draws.
     samples: u32,
     output: OutputSpec,
@@ -371,27 +444,43 @@ impl Run {
     #[getter]
     fn batches(&self) -> Option<u64> {
         let run = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        run.as_ref().and_then(sutler_engine::Run::batches)
+        match run.as_ref()? {
+            OpenRun::Here(run) => run.batches(),
+            OpenRun::Agent(run) => run.batches(),
+        }
     }
 
     /// The sampler has drawn these.
     fn extend(&self, py: Python<'_>, indices: Vec<i64>) -> PyResult<()> {
         let indices = positions(&indices, self.samples)?;
-        self.change(py, |plan| plan.extend(&indices, self.samples))
+        self.change(py, |run| match run {
+            OpenRun::Here(run) => {
+                run.extend(|plan| plan.extend(&indices, self.samples)).map_err(ClientError::from)
+            }
+            OpenRun::Agent(run) => run.extend(indices, self.samples),
+        })
     }
 
     /// The batch sampler has drawn these.
     fn extend_batches(&self, py: Python<'_>, batches: Vec<Vec<i64>>) -> PyResult<()> {
         let batches: Vec<Vec<u64>> =
             batches.iter().map(|batch| positions(batch, self.samples)).collect::<PyResult<_>>()?;
-        self.change(py, |plan| plan.extend_batches(&batches, self.samples))
+        self.change(py, |run| match run {
+            OpenRun::Here(run) => {
+                run.extend(|plan| plan.extend_batches(&batches, self.samples)).map_err(ClientError::from)
+            }
+            OpenRun::Agent(run) => run.extend_batches(batches, self.samples),
+        })
     }
 
     /// The sampler is at its end.
     fn end_drawing(&self, py: Python<'_>) -> PyResult<()> {
-        self.change(py, |plan| {
-            plan.end();
-            Ok(())
+        self.change(py, |run| match run {
+            OpenRun::Here(run) => run.extend(|plan| {
+                plan.end();
+                Ok(())
+            }),
+            OpenRun::Agent(run) => run.end_drawing(),
         })
     }
 
@@ -399,7 +488,11 @@ impl Run {
     #[getter]
     fn consumed(&self) -> u64 {
         let run = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        run.as_ref().map_or(0, |run| run.cursor().consumed)
+        match run.as_ref() {
+            None => 0,
+            Some(OpenRun::Here(run)) => run.cursor().consumed,
+            Some(OpenRun::Agent(run)) => run.consumed(),
+        }
     }
 
     /// The next batch; `None` at the end of the epoch. Raises `TimeoutError` after `timeout` seconds, if given.
@@ -419,7 +512,7 @@ impl Run {
             match answer {
                 None => return Err(run_error(py, &RunError::Closed)),
                 Some(Ok(Next::End)) => return Ok(None),
-                Some(Err(error)) => return Err(run_error(py, &error)),
+                Some(Err(error)) => return Err(client_error(py, &error)),
                 Some(Ok(Next::Batch(batch))) => {
                     return Ok(Some(Batch {
                         inner: Arc::new(batch),
@@ -440,7 +533,9 @@ impl Run {
     /// Calls the rest of the epoch off, also while another thread waits for a batch.
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
-            self.canceller.cancel();
+            if let Some(canceller) = &self.canceller {
+                canceller.cancel();
+            }
             drop(self.inner.lock().unwrap_or_else(PoisonError::into_inner).take());
         });
     }
@@ -450,13 +545,13 @@ impl Run {
     fn change(
         &self,
         py: Python<'_>,
-        change: impl FnOnce(&mut EpochPlan) -> Result<(), OrderError> + Send,
+        change: impl FnOnce(&mut OpenRun) -> Result<(), ClientError> + Send,
     ) -> PyResult<()> {
         let changed = py.detach(|| {
-            let run = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            run.as_ref().map_or(Ok(()), |run| run.extend(change))
+            let mut run = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            run.as_mut().map_or(Ok(()), change)
         });
-        changed.map_err(value_error)
+        changed.map_err(|error| client_error(py, &error))
     }
 }
 

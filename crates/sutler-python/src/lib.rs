@@ -1,5 +1,6 @@
 //! The native module `sutler._sutler`: thin, private, and free of decisions. `python/sutler` is what users see.
 
+mod agent;
 mod array;
 mod cache;
 mod dataset;
@@ -29,6 +30,8 @@ fn permutation(samples: u32, shuffle: bool, seed: u64, epoch: u32) -> Permutatio
 /// The native half of Sutler.
 #[pymodule(gil_used = false)]
 mod _sutler {
+    #[pymodule_export]
+    use crate::agent::{agent_socket, agent_status};
     #[pymodule_export]
     use crate::array::Array;
     #[pymodule_export]

@@ -11,6 +11,9 @@ use sutler_media::{DType, Plan, Size};
 #[pyclass(frozen)]
 pub struct Pipeline {
     pub inner: Arc<sutler_media::Pipeline>,
+    /// What it was made from, for whoever has to make it again.
+    pub operations: String,
+    pub dct_scaling: bool,
 }
 
 #[pymethods]
@@ -22,7 +25,7 @@ impl Pipeline {
         let options = sutler_media::PipelineOptions { dct_scaling };
         let inner = sutler_media::Pipeline::from_json(operations, options)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Arc::new(inner), operations: operations.to_owned(), dct_scaling })
     }
 
     /// `"uint8"` or `"float32"`.

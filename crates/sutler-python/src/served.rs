@@ -25,6 +25,11 @@ pub struct Served {
 }
 
 impl Served {
+    /// The book itself, as it is now.
+    pub fn copy(&self) -> Ledger {
+        self.ledger().clone()
+    }
+
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,0 +1,83 @@
+//! `sutler serve`: the host agent.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use serde_json::json;
+use sutler_core::plan::Split;
+use sutler_engine::usable_cores;
+use sutler_service::{Agent, AgentOptions, ShelfOptions, default_socket, stop_signal};
+
+use crate::Failed;
+
+/// Prepare samples for all jobs of this machine
+///
+/// Loaders with `agent="auto"` attach to it and receive their batches in shared memory. Only processes of the same user
+/// (and of root) are served. It runs until it is told to end (Ctrl-C or SIGTERM); loaders then wait a while for another
+/// one, and go on where they were.
+#[derive(clap::Args)]
+pub struct Serve {
+    /// Where to listen [default: $SUTLER_AGENT, else sutler/agent.sock in $XDG_RUNTIME_DIR, else in a folder of your own
+    /// below the one for temporary files].
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Threads that prepare samples [default: one per usable core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Memory for samples that are kept from one epoch to the next, such as 8GiB; none by default.
+    #[arg(long, value_name = "SIZE", value_parser = crate::plan::size)]
+    memory: Option<u64>,
+    /// How that memory is shared out over encoded and decoded samples, in percent; what is augmented is in the window.
+    #[arg(long, value_name = "E-D-A", default_value = "100-0-0", value_parser = split)]
+    split: Split,
+    /// The window of prepared samples that jobs with order="shared" share, as a share of each dataset.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.02, value_parser = window)]
+    window: f64,
+    /// Print a line of JSON when ready.
+    #[arg(long)]
+    json: bool,
+}
+
+fn split(text: &str) -> Result<Split, String> {
+    let shares: Vec<u32> = text.split('-').filter_map(|share| share.parse().ok()).collect();
+    match shares[..] {
+        [encoded, decoded, 0] if encoded + decoded == 100 && text.matches('-').count() == 2 => {
+            Ok(Split::new(encoded, decoded, 0))
+        }
+        [_, _, augmented] if augmented > 0 => Err(format!(
+            "{text:?} has a share for augmented samples, which --window is for; the first two should add up to 100"
+        )),
+        _ => Err(format!(
+            "{text:?} is no split; write the percentages of encoded and decoded samples like 58-42-0"
+        )),
+    }
+}
+
+fn window(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err(format!("{text:?} is no share of a dataset; write a number from 0 to 1 like 0.02")),
+    }
+}
+
+impl Serve {
+    pub fn run(&self) -> Result<(), Failed> {
+        let options = AgentOptions {
+            socket: self.socket.clone().unwrap_or_else(default_socket),
+            threads: self.threads.map_or_else(usable_cores, usize::from),
+            shelf: ShelfOptions { memory: self.memory.unwrap_or(0), split: self.split, window: self.window },
+        };
+        // Before anybody can see that we are ready, so that nobody tells us to end and is not heard.
+        let stop = stop_signal()?;
+        let listening = Agent::listen(&options)?;
+        let socket = listening.socket().display().to_string();
+        if self.json {
+            println!("{}", json!({ "ready": true, "socket": socket, "http": null }));
+        } else {
+            println!("listening at {socket} with {} threads; Ctrl-C ends it", options.threads);
+        }
+        std::io::stdout().flush()?;
+        listening.serve(&stop)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,257 @@
+//! The host agent: one engine, a socket, and a thread for each client.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags};
+use serde_json::{Value, json};
+use sutler_engine::{Engine, Job};
+
+use crate::catalogue::Catalogue;
+use crate::channel::{Channel, wait_readable};
+use crate::rendezvous::{BindError, Rendezvous, trusted_peer};
+use crate::session::Session;
+use crate::shelf::{Shelf, ShelfOptions};
+use crate::spec::JobSpec;
+
+/// How an agent is run.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// How many threads prepare samples.
+    pub threads: usize,
+    /// What is kept and shared.
+    pub shelf: ShelfOptions,
+}
+
+/// Why an agent cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Its socket cannot be opened.
+    #[error(transparent)]
+    Socket(#[from] BindError),
+    /// Its threads cannot be started.
+    #[error("{threads} worker threads could not be started: {source}; lower --threads")]
+    Threads {
+        /// How many were asked for.
+        threads: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The socket does not work any more.
+    #[error("the agent's socket failed: {0}")]
+    Listening(std::io::Error),
+}
+
+/// A client's job, as the other clients' requests see it.
+pub struct JobEntry {
+    pub spec: JobSpec,
+    pub job: Weak<Job>,
+    /// How many batches the client holds.
+    pub held: usize,
+}
+
+/// A host agent.
+pub struct Agent {
+    socket: PathBuf,
+    engine: Engine,
+    catalogue: Catalogue,
+    shelf: Shelf,
+    /// The jobs of all clients, by the number of the connection. Held for a look, never while working.
+    jobs: Mutex<BTreeMap<u64, JobEntry>>,
+    /// The clients' sockets and processes, so that they can be hung up on.
+    clients: Mutex<HashMap<u64, (UnixStream, i32)>>,
+}
+
+impl Agent {
+    /// Opens the socket and starts the threads; clients can attach from now on. They are served by [`Listening::serve`].
+    ///
+    /// # Errors
+    /// When another agent is there, or the system refuses.
+    pub fn listen(options: &AgentOptions) -> Result<Listening, AgentError> {
+        let rendezvous = Rendezvous::open(&options.socket)?;
+        let threads = options.threads;
+        let engine = Engine::new(threads).map_err(|source| AgentError::Threads { threads, source })?;
+        let agent = Arc::new(Self {
+            socket: options.socket.clone(),
+            engine,
+            catalogue: Catalogue::default(),
+            shelf: Shelf::new(options.shelf),
+            jobs: Mutex::default(),
+            clients: Mutex::default(),
+        });
+        Ok(Listening { agent, rendezvous })
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    pub(crate) fn shelf(&self) -> &Shelf {
+        &self.shelf
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, BTreeMap<u64, JobEntry>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clients(&self) -> MutexGuard<'_, HashMap<u64, (UnixStream, i32)>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a client's job down, unless it contradicts another one of its name.
+    pub(crate) fn enter(&self, client: u64, entry: JobEntry) -> Result<(), String> {
+        let mut jobs = self.jobs();
+        if let Some(name) = &entry.spec.name {
+            let namesakes = jobs.values().filter(|other| other.spec.name.as_ref() == Some(name));
+            if let Some((argument, ours, theirs)) =
+                namesakes.map(|other| entry.spec.difference(&other.spec)).find_map(|difference| difference)
+            {
+                return Err(format!(
+                    "a job named {name:?} runs with {argument} {theirs}, this one asks for {ours}; ranks of one job need \
+                     the same arguments, and another job needs another job_name"
+                ));
+            }
+        }
+        jobs.insert(client, entry);
+        Ok(())
+    }
+
+    pub(crate) fn note_held(&self, client: u64, held: usize) {
+        if let Some(entry) = self.jobs().get_mut(&client) {
+            entry.held = held;
+        }
+    }
+
+    pub(crate) fn leave(&self, client: u64) {
+        self.jobs().remove(&client);
+    }
+
+    /// What the agent is doing, as JSON.
+    pub(crate) fn status(&self) -> Value {
+        let clients = self.clients();
+        let pid_of = |client: &u64| clients.get(client).map(|(_, pid)| *pid);
+        let jobs: Vec<Value> = self
+            .jobs()
+            .iter()
+            .filter_map(|(client, entry)| {
+                let job = entry.job.upgrade()?;
+                let snapshot = job.metrics().snapshot();
+                Some(json!({
+                    "name": entry.spec.name,
+                    "pid": pid_of(client),
+                    "dataset": entry.spec.dataset.place().display().to_string(),
+                    "samples": snapshot.samples,
+                    "batches": snapshot.batches,
+                    "batches_held": entry.held,
+                    "memory_bytes": job.arena().map_or(0, |arena| arena.range().1),
+                }))
+            })
+            .collect();
+        json!({
+            "pid": std::process::id(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "socket": self.socket.display().to_string(),
+            "threads": self.engine.threads(),
+            "jobs": jobs,
+            "shared": self.shelf.figures(),
+        })
+    }
+
+    /// Serves one client to its end.
+    fn attend(&self, number: u64, socket: UnixStream, pid: i32) {
+        let result = Channel::new(socket).and_then(|mut channel| {
+            // An old kernel, or a process in another namespace, cannot be watched; then the socket alone tells.
+            let process =
+                Pid::from_raw(pid).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+            Session::new(self, number).serve(&mut channel, process.as_ref().map(AsFd::as_fd))
+        });
+        self.clients().remove(&number);
+        if let Err(error) = result
+            && error.kind() != std::io::ErrorKind::BrokenPipe
+        {
+            eprintln!("sutler: the connection with process {pid} ended: {error}");
+        }
+    }
+}
+
+/// An agent whose socket is open.
+pub struct Listening {
+    agent: Arc<Agent>,
+    rendezvous: Rendezvous,
+}
+
+impl Listening {
+    /// Where it listens.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.agent.socket
+    }
+
+    /// Serves clients until `stop` becomes readable. Then hangs up on all of them and removes the socket.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn serve(self, stop: &OwnedFd) -> Result<(), AgentError> {
+        let mut threads = Vec::new();
+        let mut number = 0;
+        let ended = loop {
+            match wait_readable(self.rendezvous.listener.as_fd(), Some(stop.as_fd()), None) {
+                Err(error) => break Err(AgentError::Listening(error)),
+                Ok(ready) if ready.other => break Ok(()),
+                Ok(_) => {}
+            }
+            number += 1;
+            threads.retain(|thread: &std::thread::JoinHandle<()>| !thread.is_finished());
+            match self.admit(number) {
+                Ok(Some(thread)) => threads.push(thread),
+                Ok(None) => {}
+                Err(error) => {
+                    // Out of descriptors or threads: clients that end give some back.
+                    eprintln!("sutler: a connection could not be accepted: {error}");
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
+        };
+        drop(self.rendezvous);
+        for (socket, _) in self.agent.clients().values() {
+            // One that has hung up meanwhile needs no hanging up on.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        for thread in threads {
+            // A thread that panicked has told so.
+            let _ = thread.join();
+        }
+        ended
+    }
+
+    /// Accepts a connection and gives it a thread, if it is from somebody we serve.
+    fn admit(&self, number: u64) -> std::io::Result<Option<std::thread::JoinHandle<()>>> {
+        let (socket, _) = self.rendezvous.listener.accept()?;
+        let pid = match trusted_peer(&socket) {
+            Ok(peer) => peer.pid.as_raw_nonzero().get(),
+            Err(reason) => {
+                eprintln!("sutler: a connection was refused: {reason}");
+                return Ok(None);
+            }
+        };
+        self.agent.clients().insert(number, (socket.try_clone()?, pid));
+        let agent = Arc::clone(&self.agent);
+        let named = std::thread::Builder::new().name(format!("client-{pid}"));
+        let started = named.spawn(move || agent.attend(number, socket, pid));
+        if started.is_err() {
+            self.agent.clients().remove(&number);
+        }
+        started.map(Some)
+    }
+}

@@ -1,0 +1,198 @@
+//! The figures of a job over several lives of its agent.
+//!
+//! What the agent counts (bytes read, time in stages) begins at nothing with each agent, so the figures of those that are
+//! gone are added up. What the trainer sees (samples, batches, time spent waiting) the client counts itself: only here
+//! is it known how long a batch really took to arrive.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+/// How often figures travel with batches: finding quantiles takes longer than sending a small batch.
+pub const FIGURES_EVERY: Duration = Duration::from_millis(100);
+
+/// The book a client keeps.
+#[derive(Default)]
+pub struct Figures {
+    /// From agents that are gone.
+    before: Value,
+    /// From the agent that is there, as of its last word.
+    now: Value,
+    /// When that was, and how many batches there were then.
+    noted: Option<(Instant, u64)>,
+    samples: u64,
+    batches: u64,
+    failed: u64,
+    waited: Duration,
+    trained: Duration,
+}
+
+/// When a run's consumer was last answered, and since when it waits.
+#[derive(Default)]
+pub struct Clock {
+    answered: Option<Instant>,
+    waiting_since: Option<Instant>,
+}
+
+impl Clock {
+    /// The consumer asks, perhaps again.
+    pub fn ask(&mut self) {
+        self.waiting_since.get_or_insert_with(Instant::now);
+    }
+}
+
+impl Figures {
+    /// The agent's own figures.
+    pub fn note(&mut self, figures: Value) {
+        self.now = figures;
+        self.noted = Some((Instant::now(), self.batches));
+    }
+
+    /// Whether the agent's last word will do: nothing has happened since, or it was only just spoken. Asking again may mean
+    /// waiting until the agent has finished a batch.
+    pub fn are_fresh(&self) -> bool {
+        self.noted.is_some_and(|(at, batches)| batches == self.batches || at.elapsed() < FIGURES_EVERY)
+    }
+
+    /// The agent is gone; another one begins anew.
+    pub fn turn_over(&mut self) {
+        let now = std::mem::take(&mut self.now);
+        self.before = sum(&self.before, &now);
+    }
+
+    /// A batch was delivered.
+    pub fn delivered(&mut self, clock: &mut Clock, samples: usize) {
+        self.samples += samples as u64;
+        self.batches += 1;
+        let now = Instant::now();
+        let asked = clock.waiting_since.take().unwrap_or(now);
+        self.waited += now.saturating_duration_since(asked);
+        if let Some(answered) = clock.answered.replace(now) {
+            self.trained += asked.saturating_duration_since(answered);
+        }
+    }
+
+    /// The consumer came back from its last batch and found the epoch finished.
+    pub fn ended(&mut self, clock: &mut Clock) {
+        if let (Some(answered), Some(asked)) = (clock.answered.take(), clock.waiting_since.take()) {
+            self.trained += asked.saturating_duration_since(answered);
+        }
+    }
+
+    /// Samples failed.
+    pub fn failed(&mut self, count: usize) {
+        self.failed += count as u64;
+    }
+
+    /// All of it, in the shape of the engine's own figures.
+    pub fn snapshot(&self) -> Value {
+        let mut all = match sum(&self.before, &self.now) {
+            Value::Object(all) => all,
+            _ => Map::new(),
+        };
+        let part = |name: &str| all.get("stalls").and_then(|stalls| stalls[name].as_f64()).unwrap_or(0.0);
+        let waited = self.waited.as_secs_f64();
+        let (fetch, prep) = (part("fetch").min(waited), part("prep"));
+        let prep = prep.min(waited - fetch);
+        let trained = self.trained.as_secs_f64();
+        all.insert("samples".into(), self.samples.into());
+        all.insert("batches".into(), self.batches.into());
+        all.insert("failed".into(), self.failed.into());
+        all.insert("seconds".into(), (waited + trained).into());
+        all.insert("wait_seconds".into(), waited.into());
+        let transport = waited - fetch - prep;
+        all.insert(
+            "stalls".into(),
+            json!({ "fetch": fetch, "prep": prep, "transport": transport, "trainer": trained }),
+        );
+        Value::Object(all)
+    }
+}
+
+/// Numbers are added, lists and objects are added part by part, and of two different things the second counts.
+fn sum(one: &Value, other: &Value) -> Value {
+    match (one, other) {
+        (Value::Number(a), Value::Number(b)) => match (a.as_u64(), b.as_u64()) {
+            (Some(a), Some(b)) => a.saturating_add(b).into(),
+            _ => (a.as_f64().unwrap_or(0.0) + b.as_f64().unwrap_or(0.0)).into(),
+        },
+        (Value::Object(a), Value::Object(b)) if is_summary(a) && is_summary(b) => mix(a, b),
+        (Value::Object(a), Value::Object(b)) => {
+            let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
+            let part = |map: &Map<String, Value>, name| map.get(name).cloned().unwrap_or(Value::Null);
+            names.map(|name| (name.clone(), sum(&part(a, name), &part(b, name)))).collect()
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            a.iter().zip(b).map(|(a, b)| sum(a, b)).collect()
+        }
+        (one, Value::Null) => one.clone(),
+        (_, other) => other.clone(),
+    }
+}
+
+/// Whether an object sums up the times of a stage.
+fn is_summary(map: &Map<String, Value>) -> bool {
+    map.contains_key("count") && map.contains_key("mean")
+}
+
+/// Two summaries of a stage as one: means weigh by their counts, and so do quantiles, for want of the times themselves.
+fn mix(one: &Map<String, Value>, other: &Map<String, Value>) -> Value {
+    let number = |map: &Map<String, Value>, name: &str| map.get(name).and_then(Value::as_f64).unwrap_or(0.0);
+    let (a, b) = (number(one, "count"), number(other, "count"));
+    let total = (a + b).max(1.0);
+    other
+        .keys()
+        .map(|name| {
+            let value = if name == "count" {
+                sum(&one[name], &other[name])
+            } else {
+                ((a * number(one, name) + b * number(other, name)) / total).into()
+            };
+            (name.clone(), value)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_of_several_agents_add_up() {
+        let life = |reads: u64, count: u64, mean: f64| {
+            json!({
+                "storage_reads": reads,
+                "stalls": { "fetch": 0.5 },
+                "stages": [["decode", { "count": count, "mean": mean, "p50": mean, "p99": mean }]],
+            })
+        };
+        let mut figures = Figures::default();
+        figures.note(life(3, 10, 1.0));
+        figures.turn_over();
+        figures.note(life(4, 30, 2.0));
+        let all = sum(&figures.before, &figures.now);
+        assert_eq!(all["storage_reads"], 7);
+        assert_eq!(all["stalls"]["fetch"], 1.0);
+        assert_eq!(
+            all["stages"][0],
+            json!(["decode", { "count": 40, "mean": 1.75, "p50": 1.75, "p99": 1.75 }])
+        );
+    }
+
+    #[test]
+    fn the_parts_of_the_time_add_up() {
+        let mut figures = Figures::default();
+        figures.note(json!({ "stalls": { "fetch": 1e9, "prep": 1.0 } }));
+        let mut clock = Clock::default();
+        clock.ask();
+        std::thread::sleep(Duration::from_millis(2));
+        figures.delivered(&mut clock, 4);
+        clock.ask();
+        figures.ended(&mut clock);
+        let all = figures.snapshot();
+        let part = |name: &str| all["stalls"][name].as_f64().unwrap();
+        let parts = part("fetch") + part("prep") + part("transport") + part("trainer");
+        assert!((parts - all["seconds"].as_f64().unwrap()).abs() < 1e-9, "{all}");
+        assert_eq!((&all["samples"], &all["batches"]), (&json!(4), &json!(1)));
+    }
+}

@@ -1,0 +1,227 @@
+//! What client and agent say to each other.
+//!
+//! Every request has a number and gets exactly one answer with that number, in order. A file descriptor may travel with an
+//! answer: that of the batch memory, or of a batch outside of it.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sutler_core::SampleId;
+use sutler_engine::{Failure, RunError};
+
+use crate::spec::{EpochSpec, JobSpec};
+
+/// Changes whenever an agent and a client of different versions would misunderstand each other.
+pub const PROTOCOL: u32 = 1;
+
+/// A request and its number.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Asked {
+    pub id: u64,
+    pub request: Request,
+}
+
+/// What a client asks. All runs belong to the connection's one job; the client numbers them.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// The first words.
+    Hello { protocol: u32, version: String },
+    /// Make the connection's job.
+    Open { job: Box<JobSpec> },
+    /// Begin an epoch.
+    Start { run: u64, epoch: EpochSpec },
+    /// A sampler has drawn these.
+    Extend { run: u64, indices: Vec<u64> },
+    /// A batch sampler has drawn these.
+    ExtendBatches { run: u64, batches: Vec<Vec<u64>> },
+    /// The sampler is at its end.
+    EndDrawing { run: u64 },
+    /// The next batch. Nobody uses the batches in these slots any more.
+    Next { run: u64, released: Vec<usize> },
+    /// The run's rest is not wanted.
+    CallOff { run: u64 },
+    /// The job's figures.
+    Figures,
+    /// What the agent is doing, for all its clients.
+    Status,
+}
+
+/// An answer and the number of its request.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Answered {
+    pub id: u64,
+    pub answer: Answer,
+}
+
+/// What the agent answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// To `Hello`.
+    Welcome { version: String, threads: usize },
+    /// To `Open`. The batch memory comes along, where samples have one size.
+    Opened { slots: Option<Slots>, row_bytes: Option<usize> },
+    /// To `Start` and whatever changes the plan: how many batches the run has in all, once that is known.
+    Planned { batches: Option<u64> },
+    /// To `Next`: here it is.
+    Batch(Box<Delivered>),
+    /// To `Next`: nothing was ready in a while; ask again.
+    NotYet,
+    /// To `Next`: the epoch is over.
+    End { failures: Vec<Bad>, figures: Value },
+    /// To `Next`: the run cannot go on.
+    Broken { error: Box<Breakage>, failures: Vec<Bad> },
+    /// To `CallOff`.
+    CalledOff,
+    /// To `Figures` and `Status`.
+    Facts { facts: Value },
+    /// No; for this reason.
+    Refused { kind: Refusal, reason: String },
+}
+
+/// Why a request was refused, as far as the client has an exception for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The request makes no sense, or contradicts another one.
+    Value,
+    /// A file or folder is missing.
+    Missing,
+    /// A file or folder cannot be read.
+    System,
+    /// Memory ran out.
+    Memory,
+}
+
+/// How a job's batch memory is divided.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Slots {
+    pub bytes: usize,
+    pub count: usize,
+}
+
+/// A batch; its values are elsewhere.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Delivered {
+    pub index: u64,
+    pub place: Place,
+    pub ids: Vec<u32>,
+    pub labels: Vec<i64>,
+    pub positions: Vec<u32>,
+    /// How much of the epoch's sequence all ranks have consumed with it, where batches are served in order.
+    pub consumed: u64,
+    /// Samples that failed since the batch before it.
+    pub failures: Vec<Bad>,
+    /// The job's figures, now and then.
+    pub figures: Option<Value>,
+}
+
+/// Where the values of a batch are.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// In a slot of the batch memory, which is the client's until it says otherwise.
+    Slot { slot: usize },
+    /// In a file of its own, which comes along.
+    File { bytes: usize },
+    /// In a file that comes along, one after the other; samples differ in shape.
+    Each { shapes: Vec<[u32; 3]>, bytes: Vec<usize> },
+}
+
+/// A sample that failed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Bad {
+    sample: u32,
+    path: String,
+    kind: String,
+    reason: String,
+}
+
+impl From<&Failure> for Bad {
+    fn from(failure: &Failure) -> Self {
+        Self {
+            sample: failure.sample.0,
+            path: failure.path.clone(),
+            kind: failure.kind.to_owned(),
+            reason: failure.reason.clone(),
+        }
+    }
+}
+
+impl From<Bad> for Failure {
+    fn from(bad: Bad) -> Self {
+        Self::new(SampleId(bad.sample), bad.path, lasting(&bad.kind), bad.reason)
+    }
+}
+
+/// The same word with a lifetime that failures ask for. There are a dozen of them, each kept once.
+fn lasting(word: &str) -> &'static str {
+    static WORDS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = words.get(word) {
+        return known;
+    }
+    let kept: &'static str = Box::leak(word.to_owned().into_boxed_str());
+    words.insert(kept);
+    kept
+}
+
+/// Why a run cannot go on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Breakage {
+    Sample { failure: Bad },
+    Budget { failed: u64, allowed: u64, last: Bad },
+    OutOfStep { batch: u64, last: Bad },
+    Memory { reason: String },
+    Closed,
+}
+
+impl From<&RunError> for Breakage {
+    fn from(error: &RunError) -> Self {
+        match error {
+            RunError::Sample(failure) => Self::Sample { failure: failure.into() },
+            RunError::Budget { failed, allowed, last } => {
+                Self::Budget { failed: *failed, allowed: *allowed, last: last.into() }
+            }
+            RunError::OutOfStep { batch, last } => Self::OutOfStep { batch: *batch, last: last.into() },
+            RunError::Memory(reason) => Self::Memory { reason: reason.clone() },
+            RunError::Closed => Self::Closed,
+        }
+    }
+}
+
+impl From<Breakage> for RunError {
+    fn from(breakage: Breakage) -> Self {
+        match breakage {
+            Breakage::Sample { failure } => Self::Sample(failure.into()),
+            Breakage::Budget { failed, allowed, last } => Self::Budget { failed, allowed, last: last.into() },
+            Breakage::OutOfStep { batch, last } => Self::OutOfStep { batch, last: last.into() },
+            Breakage::Memory { reason } => Self::Memory(reason),
+            Breakage::Closed => Self::Closed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_the_same_after_the_journey() {
+        let failure = || Failure::new(SampleId(7), "a/b.jpg".into(), "truncated", "it ends early".into());
+        for error in [
+            RunError::Sample(failure()),
+            RunError::Budget { failed: 3, allowed: 2, last: failure() },
+            RunError::OutOfStep { batch: 4, last: failure() },
+            RunError::Memory("none".into()),
+            RunError::Closed,
+        ] {
+            let text = serde_json::to_string(&Breakage::from(&error)).unwrap();
+            assert_eq!(RunError::from(serde_json::from_str::<Breakage>(&text).unwrap()), error, "{text}");
+        }
+    }
+}

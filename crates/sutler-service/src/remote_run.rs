@@ -1,0 +1,400 @@
+//! One epoch of a job that an agent does.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sutler_core::{EpochPlan, Ledger, SampleId};
+use sutler_engine::{Batch, Next, OwnSample, Received, Run, RunError};
+
+use crate::client::{Alone, ClientError, Life, RemoteJob, Standing, nonsense};
+use crate::connection::Reply;
+use crate::drawn::Drawn;
+use crate::figures::Clock;
+use crate::message::{Answer, Delivered, Place, Refusal, Request};
+use crate::spec::{EpochError, EpochSpec};
+
+/// The consumer's end of one epoch, with the meaning of [`sutler_engine::Run`]. Dropping it calls the epoch off.
+///
+/// It knows at any time where another agent would have to begin: after exactly what was delivered here.
+pub struct RemoteRun {
+    job: Arc<RemoteJob>,
+    number: u64,
+    /// The rest of the epoch.
+    rest: EpochSpec,
+    /// What a sampler drew of the rest.
+    drawn: Drawn,
+    /// The whole epoch, where a sampler draws it.
+    plan: Option<EpochPlan>,
+    /// How many batches there are in all, once that is known.
+    batches: Option<u64>,
+    /// The agent that the run was started with.
+    life: u64,
+    /// Requests that only need an answer if it is no.
+    unchecked: Vec<u64>,
+    /// The request for a batch that is not answered yet.
+    pending: Option<u64>,
+    /// The run in this process, and how many of its failures are noted, once there is no agent any more.
+    alone: Option<(Run, usize)>,
+    clock: Clock,
+    broken: Option<RunError>,
+    ended: bool,
+}
+
+impl RemoteJob {
+    /// Begins an epoch; its preparation starts at once, if the agent is there.
+    ///
+    /// # Errors
+    /// When the epoch makes no sense.
+    pub fn start(self: &Arc<Self>, epoch: EpochSpec) -> Result<RemoteRun, ClientError> {
+        let plan = if self.spec().shared { epoch.shared_plan() } else { epoch.plan() };
+        let plan = plan.map_err(|error| refused(&error))?;
+        let batches = (!plan.is_open()).then(|| plan.batches());
+        let mut run = RemoteRun {
+            job: Arc::clone(self),
+            number: self.number_run(),
+            rest: epoch,
+            drawn: Drawn::default(),
+            plan: batches.is_none().then_some(plan),
+            batches,
+            life: 0,
+            unchecked: Vec::new(),
+            pending: None,
+            alone: None,
+            clock: Clock::default(),
+            broken: None,
+            ended: false,
+        };
+        // Nobody has asked for a batch yet, so whatever goes wrong here can wait until somebody does.
+        let mut link = self.link();
+        if let Ok(Standing::Agent(life, agent)) = self.standing(&mut link, Instant::now())
+            && let Err(error) = run.begin(life, agent)
+        {
+            self.lose(&mut link, &error);
+        }
+        drop(link);
+        Ok(run)
+    }
+}
+
+impl RemoteRun {
+    /// How many batches this run delivers in all; `None` while a sampler may draw more.
+    #[must_use]
+    pub fn batches(&self) -> Option<u64> {
+        self.batches
+    }
+
+    /// How much of the epoch's sequence all ranks have consumed, where batches are served in order.
+    #[must_use]
+    pub fn consumed(&self) -> u64 {
+        self.rest.consumed
+    }
+
+    /// A sampler of a dataset with `samples` samples has drawn these.
+    ///
+    /// # Errors
+    /// When there is no such sample.
+    pub fn extend(&mut self, indices: Vec<u64>, samples: u32) -> Result<(), ClientError> {
+        if let Some(plan) = &mut self.plan {
+            plan.extend(&indices, samples)?;
+        }
+        self.drawn.extend(&indices);
+        self.tell(Request::Extend { run: self.number, indices })
+    }
+
+    /// A batch sampler has drawn these.
+    ///
+    /// # Errors
+    /// When there is no such sample, or a batch is empty.
+    pub fn extend_batches(&mut self, batches: Vec<Vec<u64>>, samples: u32) -> Result<(), ClientError> {
+        if let Some(plan) = &mut self.plan {
+            plan.extend_batches(&batches, samples)?;
+        }
+        self.drawn.extend_batches(&batches);
+        self.tell(Request::ExtendBatches { run: self.number, batches })
+    }
+
+    /// The sampler is at its end.
+    ///
+    /// # Errors
+    /// Never for what was drawn; see [`RemoteRun::extend`].
+    pub fn end_drawing(&mut self) -> Result<(), ClientError> {
+        if let Some(mut plan) = self.plan.take() {
+            plan.end();
+            self.batches = Some(plan.batches());
+        }
+        self.drawn.end();
+        self.tell(Request::EndDrawing { run: self.number })
+    }
+
+    /// Tells the agent more about the run, if it has it. Another agent is told everything when the run begins there.
+    fn tell(&mut self, request: Request) -> Result<(), ClientError> {
+        if let Some((run, _)) = &self.alone {
+            return change(run, request);
+        }
+        let job = Arc::clone(&self.job);
+        let mut link = job.link();
+        if let Some(agent) = link.agent_of(self.life) {
+            match agent.connection.ask(request) {
+                Ok(id) => self.unchecked.push(id),
+                Err(error) => job.lose(&mut link, &error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the run, or the rest of it, with an agent.
+    fn begin(&mut self, life: u64, agent: &mut Life) -> std::io::Result<()> {
+        self.life = life;
+        self.pending = None;
+        self.unchecked.clear();
+        let start = Request::Start { run: self.number, epoch: self.rest.clone() };
+        let drawn = self.drawn.requests(self.number, self.rest.sequence);
+        for request in std::iter::once(start).chain(drawn) {
+            self.unchecked.push(agent.connection.ask(request)?);
+        }
+        Ok(())
+    }
+
+    /// The next batch, waiting at most `timeout` for it. An agent that is gone is looked for meanwhile.
+    ///
+    /// # Errors
+    /// As [`Run::next`]; and when the agent is gone for good or refuses to go on.
+    pub fn next(&mut self, timeout: Duration) -> Result<Next, ClientError> {
+        let deadline = Instant::now() + timeout;
+        self.clock.ask();
+        let job = Arc::clone(&self.job);
+        loop {
+            if let Some(error) = &self.broken {
+                return Err(error.clone().into());
+            }
+            if self.ended {
+                return Ok(Next::End);
+            }
+            let mut link = job.link();
+            match job.standing(&mut link, deadline)? {
+                Standing::Nobody => return Ok(Next::TimedOut),
+                Standing::Alone(alone) => return self.next_alone(alone, deadline),
+                Standing::Agent(life, agent) => match self.exchange(life, agent, deadline) {
+                    Err(error) => job.lose(&mut link, &error),
+                    Ok(None) => return Ok(Next::TimedOut),
+                    Ok(Some(reply)) => {
+                        for id in self.unchecked.drain(..) {
+                            agent.connection.check(id)?;
+                        }
+                        if let Some(next) = self.take(agent, reply)? {
+                            if matches!(next, Next::Batch(_)) {
+                                self.ask_ahead(agent);
+                            }
+                            return Ok(next);
+                        }
+                        if Instant::now() >= deadline {
+                            return Ok(Next::TimedOut);
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// Asks for a batch, unless that is done, and waits for the answer.
+    fn exchange(&mut self, life: u64, agent: &mut Life, deadline: Instant) -> std::io::Result<Option<Reply>> {
+        if self.life != life {
+            self.begin(life, agent)?;
+        }
+        let pending = match self.pending {
+            Some(pending) => pending,
+            None => self.ask(agent)?,
+        };
+        self.pending = Some(pending);
+        let reply = agent.connection.wait(pending, deadline)?;
+        if reply.is_some() {
+            self.pending = None;
+        }
+        Ok(reply)
+    }
+
+    fn ask(&self, agent: &mut Life) -> std::io::Result<u64> {
+        let released = agent.connection.take_released();
+        agent.connection.ask(Request::Next { run: self.number, released })
+    }
+
+    /// Asks for the next batch before the trainer does, so that it is on its way while the trainer works. Not while a sampler
+    /// draws: the agent would wait for what it has not been told yet.
+    fn ask_ahead(&mut self, agent: &mut Life) {
+        if self.plan.is_none() {
+            // If the agent is gone, that is noticed when the trainer asks.
+            self.pending = self.ask(agent).ok();
+        }
+    }
+
+    /// What the agent's answer to a request for a batch means; `None` when it has to be asked again.
+    fn take(&mut self, agent: &Life, (answer, file): Reply) -> Result<Option<Next>, ClientError> {
+        match answer {
+            Answer::NotYet => Ok(None),
+            Answer::Batch(delivered) => self.receive(agent, *delivered, file).map(|b| Some(Next::Batch(b))),
+            Answer::End { failures, figures } => {
+                self.job.note_bad(self.number, failures);
+                self.ended = true;
+                let mut book = self.job.figures();
+                book.note(figures);
+                book.ended(&mut self.clock);
+                Ok(Some(Next::End))
+            }
+            Answer::Broken { error, failures } => {
+                self.job.note_bad(self.number, failures);
+                let error = RunError::from(*error);
+                self.broken = Some(error.clone());
+                Err(error.into())
+            }
+            Answer::Refused { kind, reason } => Err(ClientError::Refused { kind, reason }),
+            other => Err(nonsense(&format!("it answered {other:?} to a request for a batch"))),
+        }
+    }
+
+    /// Takes over a batch that the agent delivered.
+    fn receive(
+        &mut self,
+        agent: &Life,
+        delivered: Delivered,
+        file: Option<OwnedFd>,
+    ) -> Result<Batch, ClientError> {
+        let out_of_memory = |reason: String| ClientError::Refused { kind: Refusal::Memory, reason };
+        let (memory, owned) = match (delivered.place, &agent.arena, file) {
+            (Place::Slot { slot }, Some(arena), _) => {
+                let memory =
+                    arena.adopt(slot).ok_or_else(|| nonsense("it named a slot that is not there"))?;
+                (Some(memory), Vec::new())
+            }
+            (Place::File { bytes }, Some(arena), Some(file)) => {
+                let memory =
+                    arena.adopt_file(file, bytes).map_err(|error| out_of_memory(error.to_string()))?;
+                (Some(memory), Vec::new())
+            }
+            (Place::Each { shapes, bytes }, _, Some(file)) => {
+                let samples = read_samples(file, &shapes, &bytes)
+                    .map_err(|error| nonsense(&format!("its samples cannot be read ({error})")))?;
+                (None, samples)
+            }
+            _ => return Err(nonsense("it sent a batch without its memory")),
+        };
+        let samples = Received {
+            ids: delivered.ids.into_iter().map(SampleId).collect(),
+            labels: delivered.labels,
+            positions: delivered.positions,
+            owned,
+        };
+        let batch = Batch::received(delivered.index, agent.row, memory, samples);
+        self.job.note_bad(self.number, delivered.failures);
+        if let Some(figures) = delivered.figures {
+            self.job.figures().note(figures);
+        }
+        self.note_delivered(&batch, delivered.consumed);
+        Ok(batch)
+    }
+
+    /// A batch is in the consumer's hands: the rest of the epoch is what comes after it.
+    fn note_delivered(&mut self, batch: &Batch, consumed: u64) {
+        if self.job.spec().lateness.is_none() {
+            self.drawn.forget(consumed.saturating_sub(self.rest.consumed));
+            self.rest.consumed = consumed;
+        } else {
+            let done = self.rest.done.get_or_insert_with(|| Ledger::new(0));
+            for &position in batch.positions() {
+                done.extend(position + 1);
+                // What is in it already was delivered twice, and that is for the trainer's own book to find out.
+                if done.lease(position).is_ok() {
+                    let _ = done.serve(position);
+                }
+            }
+        }
+        self.job.figures().delivered(&mut self.clock, batch.len());
+        self.job.note_success();
+    }
+
+    /// The next batch from the engine of this process.
+    fn next_alone(&mut self, alone: &Alone, deadline: Instant) -> Result<Next, ClientError> {
+        let (run, noted) = match &mut self.alone {
+            Some(begun) => begun,
+            None => {
+                let run = self.rest.start(&alone.engine, &alone.job).map_err(|error| refused(&error))?;
+                for request in self.drawn.requests(self.number, self.rest.sequence) {
+                    change(&run, request)?;
+                }
+                self.alone.insert((run, 0))
+            }
+        };
+        let answer = run.next(deadline.saturating_duration_since(Instant::now()));
+        let consumed = run.cursor().consumed;
+        let failures = alone.job.failures_from(*noted);
+        *noted += failures.len();
+        self.job.note_failures(self.number, failures.into_iter());
+        match &answer {
+            Ok(Next::Batch(batch)) => self.note_delivered(batch, consumed),
+            Ok(Next::End) => {
+                self.ended = true;
+                self.job.figures().ended(&mut self.clock);
+            }
+            Ok(Next::TimedOut) => {}
+            Err(error) => self.broken = Some(error.clone()),
+        }
+        Ok(answer?)
+    }
+}
+
+impl Drop for RemoteRun {
+    fn drop(&mut self) {
+        if !self.job.is_here() {
+            return;
+        }
+        let mut link = self.job.link();
+        let Some(agent) = link.agent_of(self.life) else { return };
+        for id in self.unchecked.drain(..).chain(self.pending.take()) {
+            agent.connection.forget(id);
+        }
+        // An agent that does not hear it any more has nothing to call off.
+        if let Ok(id) = agent.connection.ask(Request::CallOff { run: self.number }) {
+            agent.connection.forget(id);
+        }
+    }
+}
+
+fn refused(error: &EpochError) -> ClientError {
+    ClientError::Refused { kind: Refusal::Value, reason: error.to_string() }
+}
+
+/// Makes a change that an agent would have been asked for to a run in this process.
+fn change(run: &Run, request: Request) -> Result<(), ClientError> {
+    run.extend(|plan| match request {
+        // What is drawn was checked against the dataset when it was drawn.
+        Request::Extend { indices, .. } => plan.extend(&indices, u32::MAX),
+        Request::ExtendBatches { batches, .. } => plan.extend_batches(&batches, u32::MAX),
+        _ => {
+            plan.end();
+            Ok(())
+        }
+    })
+    .map_err(ClientError::from)
+}
+
+/// Reads samples that lie in a file one after the other.
+fn read_samples(file: OwnedFd, shapes: &[[u32; 3]], bytes: &[usize]) -> std::io::Result<Vec<OwnSample>> {
+    let mut file = File::from(file);
+    let there = file.metadata()?.len();
+    let total = bytes.iter().try_fold(0u64, |total, &bytes| total.checked_add(bytes as u64));
+    if total != Some(there) || shapes.len() != bytes.len() {
+        return Err(std::io::Error::other(format!("the file has {there} bytes")));
+    }
+    std::io::Seek::rewind(&mut file)?;
+    shapes
+        .iter()
+        .zip(bytes)
+        .map(|(&shape, &bytes)| {
+            let mut data = vec![0; bytes];
+            file.read_exact(&mut data)?;
+            Ok(OwnSample { shape, data })
+        })
+        .collect()
+}

@@ -1,0 +1,494 @@
+//! What a client asks for, as data: a dataset, a job over it, an epoch of the job.
+//!
+//! The same descriptions serve the embedded loader and the agent, so that the two cannot drift apart.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sutler_core::{
+    EpochPlan, Fingerprint, JobCursor, Ledger, OrderError, Permutation, SavedLedger, Shard, ShardError,
+};
+use sutler_engine::{
+    ArenaError, Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Run, ServingOrder, StartError,
+};
+use sutler_media::{Layout, Limits, Pipeline, PipelineOptions};
+use sutler_store::cache::{Cache, CacheError};
+use sutler_store::{Files, FolderOptions, Io, Listing, ManifestOptions, Progress, StoreError};
+
+/// A dataset and how its files are read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetSpec {
+    /// Where the samples are listed.
+    pub listing: ListingSpec,
+    /// Whether files are read past the page cache.
+    pub direct: bool,
+    /// Pictures with more pixels are refused.
+    pub pixels_max: u64,
+    /// Larger files are refused.
+    pub bytes_max: u64,
+}
+
+/// Where the samples of a dataset are listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ListingSpec {
+    /// One folder for each class.
+    ImageFolder {
+        /// The folder that holds them.
+        #[serde(with = "path")]
+        root: PathBuf,
+        /// What the name of a sample ends in; torchvision's list by default.
+        extensions: Option<Vec<String>>,
+        /// Whether a class may have no samples.
+        allow_empty: bool,
+    },
+    /// A file that lists paths and labels.
+    Manifest {
+        /// The file.
+        #[serde(with = "path")]
+        path: PathBuf,
+        /// The names of its columns, where its first line does not say.
+        columns: Option<Vec<String>>,
+        /// Where relative paths start.
+        #[serde(with = "optional_path")]
+        root: Option<PathBuf>,
+    },
+}
+
+impl DatasetSpec {
+    /// Lists the samples.
+    ///
+    /// # Errors
+    /// When the folder or file is missing or makes no sense.
+    pub fn list(&self, progress: &dyn Progress) -> Result<Listing, StoreError> {
+        match &self.listing {
+            ListingSpec::ImageFolder { root, extensions, allow_empty } => {
+                let mut options = FolderOptions { allow_empty: *allow_empty, ..FolderOptions::default() };
+                if let Some(extensions) = extensions {
+                    options.extensions.clone_from(extensions);
+                }
+                Listing::image_folder(root, &options, progress)
+            }
+            ListingSpec::Manifest { path, columns, root } => {
+                let options = ManifestOptions { root: root.clone(), columns: columns.clone() };
+                Listing::manifest(path, &options, progress)
+            }
+        }
+    }
+
+    /// The listed files, to be read as described.
+    #[must_use]
+    pub fn files(&self, listing: Listing) -> Files {
+        let io = if self.direct { Io::Direct } else { Io::Buffered };
+        Files::new(listing, io, self.bytes_max)
+    }
+
+    /// What is refused.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits { pixels_max: self.pixels_max, bytes_max: self.bytes_max }
+    }
+
+    /// The same for a process with another working directory.
+    ///
+    /// # Errors
+    /// When this process has no working directory any more.
+    pub fn absolute(&self) -> std::io::Result<Self> {
+        let listing = match self.listing.clone() {
+            ListingSpec::ImageFolder { root, extensions, allow_empty } => {
+                ListingSpec::ImageFolder { root: std::path::absolute(root)?, extensions, allow_empty }
+            }
+            ListingSpec::Manifest { path, columns, root } => ListingSpec::Manifest {
+                path: std::path::absolute(path)?,
+                columns,
+                root: root.map(std::path::absolute).transpose()?,
+            },
+        };
+        Ok(Self { listing, ..self.clone() })
+    }
+
+    /// The folder or file it is listed from.
+    #[must_use]
+    pub fn place(&self) -> &Path {
+        match &self.listing {
+            ListingSpec::ImageFolder { root, .. } => root,
+            ListingSpec::Manifest { path, .. } => path,
+        }
+    }
+}
+
+/// What a bad sample does.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum PolicySpec {
+    /// The batch that should have held it raises.
+    Raise,
+    /// It is left out and listed.
+    Skip,
+    /// It is left out and listed until there are too many.
+    Budget {
+        /// The most failures an epoch may have.
+        count_max: Option<u64>,
+        /// The largest share of an epoch's samples that may fail.
+        rate_max: Option<f64>,
+    },
+}
+
+impl From<PolicySpec> for ErrorPolicy {
+    fn from(policy: PolicySpec) -> Self {
+        match policy {
+            PolicySpec::Raise => Self::Raise,
+            PolicySpec::Skip => Self::Skip,
+            PolicySpec::Budget { count_max, rate_max } => Self::Budget { count_max, rate_max },
+        }
+    }
+}
+
+/// What is prepared and how; the same for every epoch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// A name that all ranks of the job give it.
+    pub name: Option<String>,
+    /// The dataset.
+    pub dataset: DatasetSpec,
+    /// The dataset as the client sees it.
+    pub fingerprint: Fingerprint,
+    /// The operations of the pipeline, as JSON.
+    pub operations: String,
+    /// Whether JPEGs may be decoded at a smaller scale.
+    pub dct_scaling: bool,
+    /// Whether the values of a pixel lie side by side.
+    pub channels_last: bool,
+    /// With the epoch and the sample, the origin of all randomness.
+    pub seed: u64,
+    /// The most samples a batch holds.
+    pub batch_size: usize,
+    /// How many batches may be in preparation or waiting to be taken.
+    pub batches_ahead: usize,
+    /// How many delivered batches the client usually holds at once.
+    pub batches_held: usize,
+    /// Whether other ranks count on this one to deliver as many batches as they do.
+    pub in_step: bool,
+    /// What a bad sample does.
+    pub errors: PolicySpec,
+    /// By how many batches a sample may be late; `None` where batches are served in order.
+    pub lateness: Option<u32>,
+    /// Whether it takes what other jobs have prepared, in whatever order.
+    pub shared: bool,
+}
+
+/// A job that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// Its pipeline makes no sense.
+    #[error("{0}")]
+    Pipeline(String),
+    /// There is no memory for its batches.
+    #[error(transparent)]
+    Memory(#[from] ArenaError),
+    /// There is no memory for samples to be kept.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+}
+
+/// Whose memory a job's batches are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// The process's own.
+    Own,
+    /// Memory that another process is handed.
+    Shared,
+}
+
+impl JobSpec {
+    /// The job over these files.
+    ///
+    /// # Errors
+    /// When the pipeline makes no sense or the memory cannot be had.
+    pub fn open(
+        &self,
+        files: Arc<Files>,
+        memory: Memory,
+        cache: Option<Arc<Cache>>,
+    ) -> Result<Arc<Job>, JobError> {
+        let options = PipelineOptions { dct_scaling: self.dct_scaling };
+        let pipeline = Pipeline::from_json(&self.operations, options)
+            .map_err(|error| JobError::Pipeline(error.to_string()))?;
+        let preparation = Arc::new(ImagePreparation {
+            source: files,
+            pipeline: Arc::new(pipeline),
+            layout: self.layout(),
+            limits: self.dataset.limits(),
+            seed: self.seed,
+            cache,
+        });
+        let options = JobOptions {
+            batch_size: self.batch_size,
+            batches_ahead: self.batches_ahead,
+            batches_held: self.batches_held,
+            errors: self.errors.into(),
+            go_on: false,
+            in_step: self.in_step,
+            order: self.lateness.map_or(ServingOrder::Strict, |lateness| ServingOrder::Ready { lateness }),
+        };
+        Ok(match memory {
+            Memory::Own => Job::new(preparation, options)?,
+            Memory::Shared => Job::shared(preparation, options)?,
+        })
+    }
+
+    /// The order of the values in memory.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        if self.channels_last { Layout::Nhwc } else { Layout::Nchw }
+    }
+
+    /// In what two ranks of one job differ, though they should not: the name of the argument and both values.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
+        fn pair(ours: &impl std::fmt::Debug, theirs: &impl std::fmt::Debug) -> (String, String) {
+            (format!("{ours:?}"), format!("{theirs:?}"))
+        }
+        [
+            ("dataset", pair(&self.fingerprint, &other.fingerprint)),
+            ("transform", pair(&self.operations, &other.operations)),
+            ("dct_scaling", pair(&self.dct_scaling, &other.dct_scaling)),
+            ("channels_last", pair(&self.channels_last, &other.channels_last)),
+            ("seed", pair(&self.seed, &other.seed)),
+            ("batch_size", pair(&self.batch_size, &other.batch_size)),
+            ("errors", pair(&self.errors, &other.errors)),
+            ("lateness", pair(&self.lateness, &other.lateness)),
+            ("order", pair(&self.shared, &other.shared)),
+        ]
+        .into_iter()
+        .find(|(_, (ours, theirs))| ours != theirs)
+        .map(|(name, (ours, theirs))| (name, ours, theirs))
+    }
+}
+
+/// An epoch and where in it to begin.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EpochSpec {
+    /// Which one.
+    pub epoch: u32,
+    /// How much of its sequence all ranks have consumed.
+    pub consumed: u64,
+    /// What is done beyond that.
+    #[serde(with = "ledger")]
+    pub done: Option<Ledger>,
+    /// Where its order comes from.
+    pub sequence: SequenceSpec,
+}
+
+/// Where the order of an epoch comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum SequenceSpec {
+    /// All samples, shuffled or not, shared by the ranks.
+    Own {
+        /// How many samples there are.
+        samples: u32,
+        /// Whether they are shuffled.
+        shuffle: bool,
+        /// With the epoch, decides the order.
+        seed: u64,
+        /// Samples in a batch.
+        batch_size: u32,
+        /// Whether an incomplete batch is left out.
+        drop_last: bool,
+        /// This rank.
+        rank: u32,
+        /// How many ranks there are.
+        world_size: u32,
+    },
+    /// A sampler draws it bit by bit.
+    Drawn {
+        /// Samples in a batch.
+        batch_size: u32,
+        /// Whether an incomplete batch is left out.
+        drop_last: bool,
+    },
+    /// A batch sampler draws it bit by bit.
+    Batches,
+}
+
+/// An epoch that cannot be begun.
+#[derive(Debug, thiserror::Error)]
+pub enum EpochError {
+    /// Its plan makes no sense.
+    #[error(transparent)]
+    Order(#[from] OrderError),
+    /// The rank does not exist.
+    #[error(transparent)]
+    Shard(#[from] ShardError),
+    /// It cannot be shared.
+    #[error(transparent)]
+    Shared(#[from] StartError),
+}
+
+impl EpochSpec {
+    /// The plan of the epoch from here on.
+    ///
+    /// # Errors
+    /// When it makes no sense.
+    pub fn plan(&self) -> Result<EpochPlan, EpochError> {
+        Ok(match &self.done {
+            Some(done) if done.served() > 0 => self.whole_plan()?.without(done.clone()),
+            _ => self.whole_plan()?,
+        })
+    }
+
+    /// The same for a job that shares: its done positions are samples, and the order of the rest is nobody's to foresee.
+    ///
+    /// # Errors
+    /// When it makes no sense.
+    pub fn shared_plan(&self) -> Result<EpochPlan, EpochError> {
+        let whole = self.whole_plan()?;
+        let done = self.done.clone().unwrap_or_else(|| Ledger::new(0));
+        Ok(sutler_engine::what_is_left(&whole, &done)?)
+    }
+
+    /// Begins the epoch.
+    ///
+    /// # Errors
+    /// When its plan makes no sense, or the job's pool has no place.
+    pub fn start(&self, engine: &Engine, job: &Arc<Job>) -> Result<Run, EpochError> {
+        if job.pool().is_none() {
+            return Ok(engine.start(job, self.plan()?, self.epoch));
+        }
+        // Which samples are done, not which positions: the order is nobody's to foresee.
+        let done = self.done.clone().unwrap_or_else(|| Ledger::new(0));
+        Ok(engine.start_shared(job, &self.whole_plan()?, self.epoch, &done)?)
+    }
+
+    fn whole_plan(&self) -> Result<EpochPlan, EpochError> {
+        let cursor = JobCursor { epoch: self.epoch, consumed: self.consumed };
+        Ok(match self.sequence {
+            SequenceSpec::Own { samples, shuffle, seed, batch_size, drop_last, rank, world_size } => {
+                let shard = Shard::new(rank, world_size)?;
+                let permutation = if shuffle {
+                    Permutation::shuffled(samples, seed, self.epoch)
+                } else {
+                    Permutation::identity(samples)
+                };
+                EpochPlan::new(permutation, &sutler_core::JobSpec { batch_size, drop_last, shard }, cursor)?
+            }
+            SequenceSpec::Drawn { batch_size, drop_last } => {
+                EpochPlan::to_be_drawn(batch_size, drop_last, cursor)?
+            }
+            SequenceSpec::Batches => EpochPlan::batches_to_be_drawn(cursor),
+        })
+    }
+}
+
+/// A ledger travels as a checkpoint keeps it.
+mod ledger {
+    use super::{Deserialize, Ledger, SavedLedger, Serialize};
+    use serde::{Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(ledger: &Option<Ledger>, serializer: S) -> Result<S::Ok, S::Error> {
+        ledger.as_ref().map(Ledger::save).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ledger>, D::Error> {
+        let saved: Option<SavedLedger> = Option::deserialize(deserializer)?;
+        saved.map(|saved| Ledger::load(&saved)).transpose().map_err(D::Error::custom)
+    }
+}
+
+/// A path travels as text, or as its bytes where it is none.
+mod path {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    pub enum Portable {
+        Text(String),
+        Bytes(Vec<u8>),
+    }
+
+    impl From<Portable> for PathBuf {
+        fn from(path: Portable) -> Self {
+            match path {
+                Portable::Text(text) => text.into(),
+                Portable::Bytes(bytes) => OsStr::from_bytes(&bytes).into(),
+            }
+        }
+    }
+
+    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        match path.to_str() {
+            Some(text) => text.serialize(serializer),
+            None => path.as_os_str().as_bytes().serialize(serializer),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        Portable::deserialize(deserializer).map(PathBuf::from)
+    }
+}
+
+/// The same for a path that may be absent.
+mod optional_path {
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+        match path {
+            Some(path) => super::path::serialize(path, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+        let path: Option<super::path::Portable> = Option::deserialize(deserializer)?;
+        Ok(path.map(PathBuf::from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn paths_that_are_not_text_survive_the_journey() {
+        for root in [PathBuf::from("photos/ä"), PathBuf::from(OsStr::from_bytes(b"photos/\xff"))] {
+            let listing = ListingSpec::Manifest { path: root.clone(), columns: None, root: Some(root) };
+            let text = serde_json::to_string(&listing).unwrap();
+            assert_eq!(serde_json::from_str::<ListingSpec>(&text).unwrap(), listing, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_epoch_that_travelled_has_the_same_rest() {
+        let mut done = Ledger::new(10);
+        done.lease(3).unwrap();
+        done.serve(3).unwrap();
+        let sequence = SequenceSpec::Own {
+            samples: 10,
+            shuffle: true,
+            seed: u64::MAX,
+            batch_size: 4,
+            drop_last: false,
+            rank: 0,
+            world_size: 1,
+        };
+        let epoch = EpochSpec { epoch: 2, consumed: 0, done: Some(done), sequence };
+        let travelled: EpochSpec = serde_json::from_str(&serde_json::to_string(&epoch).unwrap()).unwrap();
+        let samples = |epoch: &EpochSpec| {
+            let plan = epoch.plan().unwrap();
+            (0..plan.steps()).map(|step| plan.sample(step)).collect::<Vec<_>>()
+        };
+        assert_eq!(samples(&travelled), samples(&epoch));
+        assert_eq!(samples(&epoch).len(), 9);
+    }
+}

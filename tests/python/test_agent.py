@@ -1,0 +1,500 @@
+"""The host agent: the same batches as embedded, for many clients, whoever dies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sutler
+from sutler import _agent, _sutler
+from sutler import transforms as T  # noqa: N812 - as users write it
+
+
+class Agent:
+    """`sutler serve` in a process of its own."""
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self.start()
+
+    def start(self) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "sutler",
+            "serve",
+            "--socket",
+            self.socket,
+            "--threads",
+            "2",
+            "--json",
+        ]
+        self.process = subprocess.Popen(
+            [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert json.loads(line) == {"ready": True, "socket": str(self.socket), "http": None}
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> tuple[int, str]:
+        self.process.send_signal(signal_number)
+        _, errors = self.process.communicate(timeout=30)
+        return self.process.returncode, errors
+
+    def jobs(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(_sutler.agent_status(self.socket))["jobs"]
+        return found
+
+    def wait_for(self, condition: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+        deadline = time.monotonic() + 30
+        while not condition(jobs := self.jobs()):
+            assert time.monotonic() < deadline, jobs
+            time.sleep(0.02)
+        return jobs
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    started = Agent(tmp_path / "agent.sock")
+    yield started
+    if started.process.poll() is None:
+        started.stop()
+
+
+TRANSFORM = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToDtype("float32")])
+
+
+def dataset(folder: Path, transform: Any = TRANSFORM) -> sutler.ImageFolder:
+    return sutler.ImageFolder(folder, transform=transform)
+
+
+def batches(loader: sutler.Loader) -> list[tuple[Any, ...]]:
+    return [tuple(np.array(part) for part in batch) for batch in loader]
+
+
+def assert_same(one: list[tuple[Any, ...]], other: list[tuple[Any, ...]]) -> None:
+    assert len(one) == len(other)
+    for ours, theirs in zip(one, other, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+COMMON: dict[str, Any] = {"batch_size": 4, "shuffle": True, "output": "numpy", "return_ids": True}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"channels_last": True, "drop_last": True, "seed": 7},
+        {"shuffle": None, "sampler": [5, 3, 3, 40, -1, 0, 2]},
+        {"shuffle": None, "batch_size": 1, "batch_sampler": [[1, 2], [3], [4, 5, 6, 7, 8, 9], [0]]},
+        {"rank": 1, "world_size": 3},
+    ],
+    ids=str,
+)
+def test_batches_are_those_of_an_embedded_loader(
+    agent: Agent, photos: Path, arguments: dict[str, Any]
+) -> None:
+    arguments = COMMON | arguments
+    with (
+        sutler.Loader(dataset(photos), **arguments) as embedded,
+        sutler.Loader(dataset(photos), **arguments, agent=agent.socket) as attached,
+    ):
+        for _ in range(2):
+            assert_same(batches(attached), batches(embedded))
+        assert len(attached) == len(embedded)
+        ours, theirs = attached.stats(), embedded.stats()
+        for key in ("samples", "batches", "failed", "storage_bytes"):
+            assert ours[key] == theirs[key], key
+        assert ours["stages"].keys() == theirs["stages"].keys()
+
+
+def test_images_that_differ_in_size_come_one_by_one(agent: Agent, photos: Path) -> None:
+    arguments = COMMON | {"batch_size": None, "shuffle": None}
+    with (
+        sutler.Loader(dataset(photos, None), **arguments) as embedded,
+        sutler.Loader(dataset(photos, None), **arguments, agent=agent.socket) as attached,
+    ):
+        assert_same(batches(attached), batches(embedded))
+
+
+def test_hoarded_batches_stay_as_they_were(agent: Agent, photos: Path) -> None:
+    with sutler.Loader(dataset(photos), **COMMON) as embedded:
+        expected = batches(embedded)
+    with sutler.Loader(dataset(photos), **COMMON, agent=agent.socket) as attached:
+        hoard = list(attached)
+        assert_same([tuple(batch) for batch in hoard], expected)
+    agent.kill()
+    assert_same(
+        [tuple(batch) for batch in hoard], expected
+    )  # neither the loader nor the agent is there any more
+
+
+@pytest.mark.parametrize("order", ["strict", "ready"])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_an_agent_that_is_killed_and_restarted_loses_and_repeats_nothing(
+    agent: Agent, photos: Path, order: str, sampled: bool
+) -> None:
+    arguments = COMMON | {"order": order}
+    if sampled:
+        arguments |= {"shuffle": None, "sampler": list(reversed(range(41)))}
+    with sutler.Loader(dataset(photos), **arguments) as embedded:
+        expected = batches(embedded)
+    with sutler.Loader(dataset(photos), **arguments, agent=agent.socket) as attached:
+        seen, held = [], []
+        for index, batch in enumerate(attached):
+            held.append(batch)
+            seen.append(tuple(np.array(part) for part in batch))
+            if index in (2, 6):
+                agent.kill()
+                agent.start()
+        stats = attached.stats()
+    assert stats["samples"] == 41
+    assert stats["batches"] == 11
+    assert_same([tuple(batch) for batch in held], seen)  # what the dead agents delivered is still there
+    if order == "strict":
+        assert_same(seen, expected)
+    else:
+        values = {int(i): image for images, _, ids in expected for image, i in zip(images, ids, strict=True)}
+        ids = [int(i) for _, _, ids in seen for i in ids]
+        assert sorted(ids) == list(range(41))
+        for images, _, ids_of_batch in seen:
+            for image, i in zip(images, ids_of_batch, strict=True):
+                np.testing.assert_array_equal(image, values[int(i)])
+
+
+def test_an_agent_that_stays_away_is_an_error_and_no_hang(
+    agent: Agent, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_agent, "PATIENCE", 0.3)
+    loader = sutler.Loader(dataset(photos), **COMMON, agent=agent.socket)
+    iterator = iter(loader)
+    first = next(iterator)
+    agent.kill()
+    with pytest.raises(ConnectionError, match=r"is gone .* none has come back within"):
+        for _ in iterator:
+            pass
+    assert first[0].shape == (4, 3, 32, 32)
+    state = loader.state_dict()
+    loader.close()
+    with sutler.Loader(dataset(photos), **COMMON) as embedded:
+        embedded.load_state_dict(state)
+        assert 41 - sum(len(ids) for _, _, ids in embedded) == state["consumed"]
+
+
+def test_with_auto_a_loader_goes_on_by_itself(
+    agent: Agent, photos: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_agent, "PATIENCE", 0.3)
+    monkeypatch.setenv("SUTLER_AGENT", str(agent.socket))
+    with sutler.Loader(dataset(photos), **COMMON) as embedded:
+        expected = batches(embedded) + batches(embedded)
+    with sutler.Loader(dataset(photos), **COMMON, agent="auto") as attached:
+        seen = []
+        for index, batch in enumerate(attached):
+            seen.append(tuple(np.array(part) for part in batch))
+            if index == 2:
+                agent.kill()
+        seen += batches(attached)
+        assert attached.stats()["samples"] == 82
+    assert_same(seen, expected)
+    assert capfd.readouterr().err.count("this loader goes on by itself\n") == 1
+
+
+def test_without_an_agent_auto_says_one_line_and_a_path_is_an_error(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUTLER_AGENT", str(tmp_path / "nobody.sock"))
+    with pytest.warns(RuntimeWarning, match=r"there is no such socket; .*`sutler serve`") as said:
+        loader = sutler.Loader(dataset(photos), **COMMON, agent="auto")
+    assert len(said) == 1
+    assert said[0].filename == __file__
+    with loader, sutler.Loader(dataset(photos), **COMMON) as embedded:
+        assert_same(batches(loader), batches(embedded))
+    with pytest.raises(ConnectionError, match="there is no such socket"):
+        sutler.Loader(dataset(photos), **COMMON, agent=tmp_path / "nobody.sock")
+
+
+def test_a_dataset_written_in_python_stays_here(agent: Agent) -> None:
+    with pytest.warns(RuntimeWarning, match="an agent prepares native datasets"):
+        loader = sutler.Loader(list(range(5)), agent=agent.socket)
+    assert len(list(loader)) == 5
+    assert agent.jobs() == []
+
+
+@pytest.mark.parametrize(("arguments", "error"), [({"agent": 3}, TypeError), ({"job_name": "x"}, ValueError)])
+def test_wrong_arguments(photos: Path, arguments: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        sutler.Loader(dataset(photos), **arguments)
+
+
+def client(script: str, *arguments: object) -> subprocess.Popen[str]:
+    """A training process that prints as it goes."""
+    prelude = """
+        import os, sys, time
+        import sutler
+        from sutler import transforms as T
+        folder, socket = sys.argv[1:3]
+        data = sutler.ImageFolder(folder, transform=T.Compose([T.Resize([32, 32])]))
+        def loader(**arguments):
+            return sutler.Loader(data, batch_size=4, output="numpy", return_ids=True, agent=socket, **arguments)
+    """
+    code = textwrap.dedent(prelude) + textwrap.dedent(script)
+    command = [sys.executable, "-u", "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("with_child", [False, True], ids=["alone", "with a forked child"])
+def test_what_a_killed_client_held_is_given_back_and_others_go_on(
+    agent: Agent, photos: Path, with_child: bool
+) -> None:
+    victim = client(
+        f"""
+        mine = loader()
+        iterator = iter(mine)
+        held = [next(iterator) for _ in range(3)]
+        if {with_child} and os.fork() == 0:
+            os.close(1)
+            os.close(2)
+            time.sleep(60)  # keeps the parent's socket open
+            os._exit(0)
+        print("holding")
+        time.sleep(60)
+        """,
+        photos,
+        agent.socket,
+    )
+    assert first_line(victim) == "holding"
+    (job,) = agent.wait_for(lambda jobs: jobs[0]["batches_held"] > 3)
+    assert job["pid"] == victim.pid
+    assert job["batches_held"] == 4  # three in its hands, one on its way
+    assert job["memory_bytes"] >= 4 * 3 * 32 * 32
+    with sutler.Loader(dataset(photos), **COMMON, agent=agent.socket) as other:
+        iterator = iter(other)
+        next(iterator)
+        victim.kill()
+        victim.communicate()
+        jobs = agent.wait_for(lambda jobs: len(jobs) == 1)
+        assert jobs[0]["pid"] == os.getpid()
+        assert sum(1 for _ in iterator) == 10
+    agent.wait_for(lambda jobs: not jobs)
+
+
+def test_ranks_and_jobs_share_an_agent(agent: Agent, photos: Path) -> None:
+    script = """
+        rank, world = int(sys.argv[3]), int(sys.argv[4])
+        mine = loader(shuffle=True, rank=rank, world_size=world)
+        for _ in range(3):
+            print(*[int(i) for _, _, ids in mine for i in ids])
+    """
+    ranks = [client(script, photos, agent.socket, rank, 2) for rank in range(2)]
+    another = client(script, photos, agent.socket, 0, 1)
+    with sutler.Loader(dataset(photos), **COMMON, agent=agent.socket) as here:
+        seen = sorted(int(i) for _, _, ids in here for i in ids)
+    assert seen == list(range(41))
+    outputs = [process.communicate(timeout=60) for process in (*ranks, another)]
+    assert all(not errors for _, errors in outputs)
+    epochs = [[list(map(int, line.split())) for line in out.splitlines()] for out, _ in outputs]
+    for zero, one, whole in zip(*epochs, strict=True):
+        assert len(zero) == len(one) == 21  # of 41 samples one comes twice
+        assert set(zero + one) == set(range(41))
+        assert sorted(whole) == list(range(41))
+    assert epochs[2][0] != epochs[2][1]
+
+
+def test_jobs_of_one_name_have_the_same_arguments(agent: Agent, photos: Path) -> None:
+    named: dict[str, Any] = {"agent": agent.socket, "job_name": "vision", "world_size": 2}
+    with (
+        sutler.Loader(dataset(photos), **COMMON, **named, rank=0) as first,
+        sutler.Loader(dataset(photos), **COMMON, **named, rank=1) as second,
+        sutler.Loader(dataset(photos), **COMMON, **named, rank=1, seed=3) as wrong,
+    ):
+        assert len(batches(first)) == len(batches(second))
+        with pytest.raises(ValueError, match=r"a job named \"vision\" runs with seed 0, this one asks for 3"):
+            iter(wrong)
+
+
+def test_a_dataset_that_has_changed_is_refused(agent: Agent, own_photos: Path) -> None:
+    listed = dataset(own_photos)
+    next(own_photos.rglob("*.jpg")).unlink()
+    with (
+        sutler.Loader(listed, **COMMON, agent=agent.socket) as loader,
+        pytest.raises(ValueError, match=r"the loader listed fingerprint .* the agent finds fingerprint"),
+    ):
+        iter(loader)
+
+
+def test_bad_samples_are_the_same_errors(agent: Agent, own_photos: Path) -> None:
+    for path in sorted(own_photos.rglob("*.jpg"))[3:5]:
+        path.write_bytes(b"not a picture")
+    arguments = COMMON | {"shuffle": False}
+    with (
+        sutler.Loader(dataset(own_photos), **arguments, errors="skip") as embedded,
+        sutler.Loader(dataset(own_photos), **arguments, errors="skip", agent=agent.socket) as attached,
+    ):
+        assert_same(batches(attached), batches(embedded))
+        assert attached.failures() == embedded.failures()
+        assert len(attached.failures()) == attached.stats()["failed"] == 2
+    for policy in ("raise", sutler.Errors(max=1)):
+        errors = []
+        for where in (None, agent.socket):
+            with sutler.Loader(dataset(own_photos), **arguments, errors=policy, agent=where) as loader:
+                with pytest.raises(sutler.SutlerError) as raised:
+                    list(loader)
+                errors.append((type(raised.value), str(raised.value)))
+        assert errors[0] == errors[1]
+
+
+def test_a_stopped_agent_times_out_and_ctrl_c_is_heard(agent: Agent, photos: Path) -> None:
+    with sutler.Loader(dataset(photos), **COMMON, agent=agent.socket, timeout=0.3) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        agent.process.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(RuntimeError, match=r"timed out after 0\.3 seconds"):
+                for _ in iterator:
+                    pass
+            loader.timeout = 0
+        finally:
+            agent.process.send_signal(signal.SIGCONT)
+    waiting = client(
+        """
+        iterator = iter(loader())
+        next(iterator)
+        print("waiting")
+        sys.stdin.readline()
+        try:
+            for _ in iterator: pass
+        except KeyboardInterrupt:
+            print("heard")
+        """,
+        photos,
+        agent.socket,
+    )
+    assert first_line(waiting) == "waiting"
+    agent.process.send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(0.2)
+        waiting.send_signal(signal.SIGINT)
+        out, errors = waiting.communicate(timeout=30)
+    finally:
+        agent.process.send_signal(signal.SIGCONT)
+    assert out == "heard\n", errors
+
+
+def test_a_forked_child_attaches_for_itself(agent: Agent, photos: Path) -> None:
+    forking = client(
+        """
+        mine = loader()
+        iterator = iter(mine)
+        seen = [list(map(int, next(iterator)[2]))]
+        sys.stdout.flush()
+        child = os.fork()
+        seen += [list(map(int, ids)) for _, _, ids in iterator]
+        flat = [i for ids in seen for i in ids]
+        assert flat == list(range(41)), flat
+        if child == 0:
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        print("done")
+        """,
+        photos,
+        agent.socket,
+    )
+    out, errors = forking.communicate(timeout=60)
+    assert out == "done\n", errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_agent_that_is_told_to_end_leaves_nothing_behind(agent: Agent, number: int) -> None:
+    assert agent.socket.stat().st_mode & 0o777 == 0o600
+    assert agent.stop(number) == (0, "")
+    assert not agent.socket.exists()
+
+
+def serve(socket: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sutler", "serve", "--socket", str(socket)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_sockets_of_dead_agents_are_replaced_and_those_of_live_ones_are_not(
+    agent: Agent, tmp_path: Path
+) -> None:
+    second = serve(agent.socket)
+    assert second.returncode == 1
+    assert f"an agent (process {agent.process.pid}) already listens" in second.stderr
+    agent.kill()
+    assert agent.socket.exists()
+    agent.start()
+    assert agent.jobs() == []
+    plain = tmp_path / "file"
+    plain.write_text("mine")
+    refused = serve(plain)
+    assert refused.returncode == 1
+    assert "is not a socket" in refused.stderr
+    assert plain.read_text() == "mine"
+    assert serve(tmp_path / ("long" * 40)).returncode == 1
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_other_users_are_not_served(agent: Agent) -> None:
+    agent.socket.chmod(0o666)  # so that only the check of who is there keeps them out
+    for folder in agent.socket.parents:
+        if folder.stat().st_uid == 0 and folder.parts[-1:] != ("/",):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    code = f"""
+        import os, socket
+        os.setuid(65534)
+        with socket.socket(socket.AF_UNIX) as stream:
+            stream.connect({str(agent.socket)!r})
+            print(stream.recv(1) == b"")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "True\n", done.stderr
+    status, errors = agent.stop()
+    assert status == 0
+    assert "a connection was refused: it belongs to user 65534" in errors
+
+
+def test_nonsense_ends_the_connection_and_nothing_else(agent: Agent, photos: Path) -> None:
+    for nonsense in (
+        b"\xff\xff\xff\xff",
+        b"\x02\x00\x00\x00{}",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b'\x05\x00\x00\x00"stop',
+    ):
+        with socket.socket(socket.AF_UNIX) as stream:
+            stream.settimeout(30)
+            stream.connect(str(agent.socket))
+            stream.sendall(nonsense)
+            stream.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionResetError):  # it did not even read all of it
+                assert stream.recv(100) == b""
+    with sutler.Loader(dataset(photos), **COMMON, agent=agent.socket) as loader, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(batches(loader)) == 11
