@@ -96,6 +96,6 @@ def _check_served(loader: Loader, state: dict[str, Any]) -> None:
     if state["place"] != place:
         raise ValueError(
             f"the state was saved by rank {state['place'][0]} of {state['place'][1]}, and this is rank {place[0]} of "
-            f"{place[1]}. In order={loader.order!r} each rank has served samples of its own, so save every rank's state "
-            "and load each where it came from; order='strict' has one state for all."
+            f"{place[1]}. In order={loader.order!r} each rank has served samples of its own, so save every rank's "
+            "state and load each where it came from; order='strict' has one state for all."
         )

@@ -26,8 +26,9 @@ from sutler import transforms as T  # noqa: N812 - as users write it
 class Agent:
     """`sutler serve` in a process of its own."""
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, *options: str) -> None:
         self.socket = socket
+        self.options = options
         self.start()
 
     def start(self) -> None:
@@ -41,6 +42,7 @@ class Agent:
             "--threads",
             "2",
             "--json",
+            *self.options,
         ]
         self.process = subprocess.Popen(
             [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -58,8 +60,12 @@ class Agent:
         _, errors = self.process.communicate(timeout=30)
         return self.process.returncode, errors
 
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(_sutler.agent_status(self.socket))
+        return found
+
     def jobs(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(_sutler.agent_status(self.socket))["jobs"]
+        found: list[dict[str, Any]] = self.status()["jobs"]
         return found
 
     def wait_for(self, condition: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
@@ -498,3 +504,109 @@ def test_nonsense_ends_the_connection_and_nothing_else(agent: Agent, photos: Pat
     with sutler.Loader(dataset(photos), **COMMON, agent=agent.socket) as loader, warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(batches(loader)) == 11
+
+
+SHARED: dict[str, Any] = {**COMMON, "order": "shared"}
+
+
+def take_turns(loaders: list[sutler.Loader], epochs: int) -> list[list[dict[int, bytes]]]:
+    """Epochs of several loaders, a batch of each in turn: for each loader and epoch the bytes of every sample."""
+    found: list[list[dict[int, bytes]]] = []
+    for _ in range(epochs):
+        iterators = [iter(loader) for loader in loaders]
+        epoch: list[dict[int, bytes]] = [{} for _ in loaders]
+        running = list(range(len(loaders)))
+        while running:
+            for number in list(running):
+                batch = next(iterators[number], None)
+                if batch is None:
+                    running.remove(number)
+                    continue
+                images, _, ids = batch
+                for index, image in zip(ids.tolist(), images, strict=True):
+                    assert index not in epoch[number], "twice in an epoch"
+                    epoch[number][index] = image.tobytes()
+        found.append(epoch)
+    return found
+
+
+def test_jobs_share_what_is_prepared(photos: Path, tmp_path: Path) -> None:
+    agent = Agent(tmp_path / "agent.sock", "--window", "0.5")
+    with contextlib.ExitStack() as stack:
+        stack.callback(agent.stop)
+        loaders = [
+            stack.enter_context(sutler.Loader(dataset(photos), agent=agent.socket, seed=seed, **SHARED))
+            for seed in range(3)
+        ]
+        epochs = take_turns(loaders, 4)
+        samples = len(loaders[0].dataset)
+        for number in range(3):
+            mine = [epoch[number] for epoch in epochs]
+            assert all(sorted(epoch) == list(range(samples)) for epoch in mine)
+            tensors = [value for epoch in mine for value in epoch.values()]
+            assert len(set(tensors)) == len(tensors), "no tensor twice"
+        figures = [loader.stats() for loader in loaders]
+        assert sum(each["served"]["augmented"] for each in figures) > samples * 4
+        reads = sum(each["storage_reads"] for each in figures) / sum(each["samples"] for each in figures)
+        assert reads < 0.6
+        (pool,) = agent.status()["shared"]["pools"]
+        assert pool["served"]["taken"] == sum(each["served"]["augmented"] for each in figures)
+
+
+def test_an_agents_cache_serves_all_jobs(photos: Path, tmp_path: Path) -> None:
+    agent = Agent(tmp_path / "agent.sock", "--memory", "64MiB", "--split", "0-100-0")
+    with contextlib.ExitStack() as stack:
+        stack.callback(agent.stop)
+        embedded = batches(stack.enter_context(sutler.Loader(dataset(photos), **COMMON)))
+        first = stack.enter_context(sutler.Loader(dataset(photos), agent=agent.socket, **COMMON))
+        assert_same(batches(first), embedded)
+        second = stack.enter_context(sutler.Loader(dataset(photos), agent=agent.socket, **COMMON))
+        assert_same(batches(second), embedded)
+        assert second.stats()["served"]["decoded"] == len(second.dataset)
+        assert second.stats()["storage_reads"] == 0
+        (cache,) = agent.status()["shared"]["caches"]
+        assert cache["decoded"]["entries"] == len(second.dataset)
+
+
+def test_a_shared_epoch_goes_on_after_the_agent_was_killed(photos: Path, agent: Agent) -> None:
+    with sutler.Loader(dataset(photos), agent=agent.socket, **SHARED) as loader:
+        seen: list[int] = []
+        for number, (_, _, ids) in enumerate(loader):
+            seen += ids.tolist()
+            if number == 2:
+                state = loader.state_dict()
+                middle = list(seen)
+                agent.kill()
+                agent.start()
+        assert sorted(seen) == list(range(len(loader.dataset)))
+    with sutler.Loader(dataset(photos), agent=agent.socket, **SHARED) as loader:
+        loader.load_state_dict(json.loads(json.dumps(state)))
+        rest = [index for _, _, ids in loader for index in ids.tolist()]
+        assert sorted(middle + rest) == list(range(len(loader.dataset)))
+
+
+def test_shared_order_without_an_agent_is_an_order_like_any_other(photos: Path) -> None:
+    with sutler.Loader(dataset(photos), **SHARED) as loader:
+        for _ in range(2):
+            assert sorted(index for _, _, ids in loader for index in ids.tolist()) == list(range(41))
+    with pytest.raises(ValueError, match="order='shared' serves every sample once"):
+        sutler.Loader(dataset(photos), order="shared", sampler=[1, 2])
+    with pytest.raises(ValueError, match="order='shared' shares the samples of native datasets"):
+        sutler.Loader([1, 2, 3], order="shared")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--split", "50-40-0"], "is no split"),
+        (["--split", "50-40-10"], "--window is for"),
+        (["--window", "2"], "is no share of a dataset"),
+        (["--memory", "lots"], "lots"),
+    ],
+)
+def test_wrong_shares_are_refused(options: list[str], message: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sutler", "serve", *options], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert message in done.stderr

@@ -9,9 +9,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use sutler_core::plan::Split;
 use sutler_engine::{Batch, Engine, Next};
 use sutler_service::spec::{DatasetSpec, EpochSpec, JobSpec, ListingSpec, Memory, PolicySpec, SequenceSpec};
-use sutler_service::{Agent, AgentOptions, ClientError, RemoteJob, RemoteJobOptions, RemoteRun, status};
+use sutler_service::{
+    Agent, AgentOptions, ClientError, RemoteJob, RemoteJobOptions, RemoteRun, ShelfOptions, status,
+};
 use sutler_store::{Files, Silent};
 
 const SAMPLES: u32 = 23;
@@ -27,7 +30,12 @@ struct Running {
 
 impl Running {
     fn start(socket: &Path) -> Self {
-        let listening = Agent::listen(&AgentOptions { socket: socket.to_owned(), threads: 2 }).unwrap();
+        let listening = Agent::listen(&AgentOptions {
+            socket: socket.to_owned(),
+            threads: 2,
+            shelf: ShelfOptions { memory: 0, split: Split::new(100, 0, 0), window: 0.1 },
+        })
+        .unwrap();
         let (stop, stopped) = UnixStream::pair().unwrap();
         let thread = std::thread::spawn(move || listening.serve(&OwnedFd::from(stopped)).unwrap());
         Self { stop, thread }
@@ -68,6 +76,7 @@ fn job_spec(folder: &Path, lateness: Option<u32>) -> (JobSpec, Arc<Files>) {
         in_step: false,
         errors: PolicySpec::Raise,
         lateness,
+        shared: false,
     };
     (spec, files)
 }
@@ -103,7 +112,7 @@ fn next(run: &mut RemoteRun) -> Result<Option<Batch>, ClientError> {
 /// Each sample of an embedded epoch and its bytes.
 fn embedded(spec: &JobSpec, files: &Arc<Files>, epoch: &EpochSpec) -> BTreeMap<u32, Vec<u8>> {
     let engine = Engine::new(2).unwrap();
-    let job = spec.open(Arc::clone(files), Memory::Own).unwrap();
+    let job = spec.open(Arc::clone(files), Memory::Own, None).unwrap();
     let mut run = engine.start(&job, epoch.plan().unwrap(), epoch.epoch);
     let mut samples = BTreeMap::new();
     while let Next::Batch(batch) = run.next(PATIENCE).unwrap() {
