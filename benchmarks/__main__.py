@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks import (
     h200,
     images,
+    jobs,
     machine,
     memory,
     python_dataset,
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "python-dataset": python_dataset,
     "worker-memory": worker_memory,
     "streams": streams,
+    "jobs": jobs,
 }
 #: Benchmarks whose samples are no photos.
 WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory"}
