@@ -55,7 +55,7 @@ def choose_agent(agent: Any, dataset: Any, threads: int, stacklevel: int) -> Age
     socket = os.fspath(_sutler.agent_socket() if auto else agent)
     try:
         workers = json.loads(_sutler.agent_status(socket))["threads"]
-    except ConnectionError as error:
+    except (ConnectionError, PermissionError) as error:
         if not auto:
             raise ConnectionError(f"{error}; {_REMEDY}, or pass agent='auto' to do without one") from None
         say_alone(error, stacklevel + 1)
@@ -63,7 +63,7 @@ def choose_agent(agent: Any, dataset: Any, threads: int, stacklevel: int) -> Age
     return AgentChoice(socket, PATIENCE, threads if auto else None, workers)
 
 
-def say_alone(error: ConnectionError, stacklevel: int) -> None:
+def say_alone(error: OSError, stacklevel: int) -> None:
     """Tells that there is no agent, where one was welcome but not required."""
     _say(f"{error}; this loader prepares its samples itself. To share the work, {_REMEDY}", stacklevel + 1)
 

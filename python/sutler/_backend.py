@@ -168,7 +168,7 @@ class NativeBackend:
         if self.agent is not None and self.agent.threads is not None:
             try:
                 return make(self.agent)
-            except ConnectionError as error:  # it was there when the loader was made
+            except (ConnectionError, PermissionError) as error:  # it was there when the loader was made
                 say_alone(error, stacklevel=5)
                 self.agent = None
         return make(self.agent)

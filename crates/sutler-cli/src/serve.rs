@@ -71,12 +71,14 @@ impl Serve {
         let stop = stop_signal()?;
         let listening = Agent::listen(&options)?;
         let socket = listening.socket().display().to_string();
+        let mut out = std::io::stdout().lock();
         if self.json {
-            println!("{}", json!({ "ready": true, "socket": socket, "http": null }));
+            writeln!(out, "{}", json!({ "ready": true, "socket": socket, "http": null }))?;
         } else {
-            println!("listening at {socket} with {} threads; Ctrl-C ends it", options.threads);
+            writeln!(out, "listening at {socket} with {} threads; Ctrl-C ends it", options.threads)?;
         }
-        std::io::stdout().flush()?;
+        out.flush()?;
+        drop(out);
         listening.serve(&stop)?;
         Ok(())
     }

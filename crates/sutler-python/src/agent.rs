@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyConnectionError, PyFileNotFoundError, PyMemoryError, PyOSError, PyValueError};
+use pyo3::exceptions::{
+    PyConnectionError, PyFileNotFoundError, PyMemoryError, PyOSError, PyPermissionError, PyValueError,
+};
 use pyo3::prelude::*;
 use sutler_service::spec::JobSpec;
 use sutler_service::{ClientError, Refusal, RemoteJob, RemoteJobOptions};
@@ -20,6 +22,7 @@ pub fn client_error(py: Python<'_>, error: &ClientError) -> PyErr {
         ClientError::NoAgent { .. } | ClientError::Lost { .. } => PyConnectionError::new_err(text),
         ClientError::Run(error) => run_error(py, error),
         ClientError::Refused { kind, .. } => match kind {
+            Refusal::Denied => PyPermissionError::new_err(text),
             Refusal::Value => PyValueError::new_err(text),
             Refusal::Missing => PyFileNotFoundError::new_err(text),
             Refusal::System => PyOSError::new_err(text),

@@ -2,6 +2,7 @@
 
 mod agent;
 mod array;
+mod batch;
 mod cache;
 mod dataset;
 mod dlpack;
@@ -35,11 +36,13 @@ mod _sutler {
     #[pymodule_export]
     use crate::array::Array;
     #[pymodule_export]
+    use crate::batch::Batch;
+    #[pymodule_export]
     use crate::cache::{Cache, parse_size};
     #[pymodule_export]
     use crate::dataset::Dataset;
     #[pymodule_export]
-    use crate::engine::{Batch, Engine, Job, Run};
+    use crate::engine::{Engine, Job, Run};
     #[pymodule_export]
     use crate::pipeline::{Pipeline, draw};
     #[pymodule_export]

@@ -1,6 +1,7 @@
 //! The host agent: one engine, a socket, and a thread for each client.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -14,6 +15,7 @@ use sutler_engine::{Engine, Job};
 
 use crate::catalogue::Catalogue;
 use crate::channel::{Channel, wait_readable};
+use crate::message::{Answer, Answered, HELLO, Refusal};
 use crate::rendezvous::{BindError, Rendezvous, trusted_peer};
 use crate::session::Session;
 use crate::shelf::{Shelf, ShelfOptions};
@@ -170,19 +172,37 @@ impl Agent {
 
     /// Serves one client to its end.
     fn attend(&self, number: u64, socket: UnixStream, pid: i32) {
+        let _presence = Presence { agent: self, number };
         let result = Channel::new(socket).and_then(|mut channel| {
             // An old kernel, or a process in another namespace, cannot be watched; then the socket alone tells.
             let process =
                 Pid::from_raw(pid).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
             Session::new(self, number).serve(&mut channel, process.as_ref().map(AsFd::as_fd))
         });
-        self.clients().remove(&number);
         if let Err(error) = result
             && error.kind() != std::io::ErrorKind::BrokenPipe
         {
-            eprintln!("sutler: the connection with process {pid} ended: {error}");
+            say(&format!("the connection with process {pid} ended: {error}"));
         }
     }
+}
+
+/// A client's place in the list of clients. The list has a copy of its socket, so even a client whose thread panicked must
+/// leave it, or it would wait for its answer for ever.
+struct Presence<'a> {
+    agent: &'a Agent,
+    number: u64,
+}
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        self.agent.clients().remove(&self.number);
+    }
+}
+
+/// Tells whoever reads standard error, if anybody does.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "sutler: {text}");
 }
 
 /// An agent whose socket is open.
@@ -218,7 +238,7 @@ impl Listening {
                 Ok(None) => {}
                 Err(error) => {
                     // Out of descriptors or threads: clients that end give some back.
-                    eprintln!("sutler: a connection could not be accepted: {error}");
+                    say(&format!("a connection could not be accepted: {error}"));
                     std::thread::sleep(Duration::from_millis(100));
                 }
             }
@@ -241,7 +261,12 @@ impl Listening {
         let pid = match trusted_peer(&socket) {
             Ok(peer) => peer.pid.as_raw_nonzero().get(),
             Err(reason) => {
-                eprintln!("sutler: a connection was refused: {reason}");
+                say(&format!("a connection was refused: {reason}"));
+                let reason = format!("the agent serves its own user and root only: {reason}");
+                let answer = Answer::Refused { kind: Refusal::Denied, reason };
+                // Who does not listen to the reason need not know it.
+                let _ = Channel::new(socket)
+                    .and_then(|mut channel| channel.send(&Answered { id: HELLO, answer }, None));
                 return Ok(None);
             }
         };

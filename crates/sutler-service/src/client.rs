@@ -10,9 +10,10 @@ use sutler_core::OrderError;
 use sutler_engine::{Arena, Engine, Failure, Job, RowSpec, RunError};
 use sutler_store::Files;
 
-use crate::connection::{Connection, HELLO, Reply};
+use crate::agent::say;
+use crate::connection::{Connection, Reply};
 use crate::figures::Figures;
-use crate::message::{Answer, Bad, Refusal, Request};
+use crate::message::{Answer, Bad, HELLO, Refusal, Request};
 use crate::shelf::pool_of_one;
 use crate::spec::{JobSpec, Memory};
 
@@ -42,17 +43,15 @@ pub enum ClientError {
     },
     /// It went away in the middle of the work.
     #[error(
-        "the agent at {} is gone ({reason}) and none has come back within {seconds} s; batches that were delivered stay \
-         valid, and the epoch can be resumed from state_dict()",
+        "the agent at {} is gone: {reason}; batches that were delivered stay valid, and the epoch can be resumed from \
+         state_dict()",
         path.display()
     )]
     Lost {
         /// Where it was.
         path: PathBuf,
-        /// How it was noticed.
+        /// How it was noticed, and why it is not waited for any longer.
         reason: String,
-        /// How long it was waited for.
-        seconds: u64,
     },
     /// It says no.
     #[error("{reason}")]
@@ -326,9 +325,13 @@ impl RemoteJob {
             State::Attached(_) | State::Alone(_) | State::Over(_) | State::Between => (state, Step::Settled),
             State::Opening { mut connection, open, since } => match connection.wait(open, deadline) {
                 Ok(None) => (State::Opening { connection, open, since }, Step::Waiting),
-                Err(error) => {
-                    (State::Lost { reason: lost(&error), since, looked: Some(Instant::now()) }, Step::Changed)
-                }
+                Err(error) => match connection.check(HELLO) {
+                    Err(denied) => (State::Over(denied), Step::Settled),
+                    Ok(()) => {
+                        let looked = Some(Instant::now());
+                        (State::Lost { reason: lost(&error), since, looked }, Step::Changed)
+                    }
+                },
                 Ok(Some(reply)) => match self.attach(*connection, reply) {
                     Ok(life) => (State::Attached(Box::new(life)), Step::Attached),
                     Err(error) => (State::Over(error), Step::Settled),
@@ -336,7 +339,9 @@ impl RemoteJob {
             },
             State::Lost { reason, since, looked } => {
                 if since.elapsed() >= self.options.patience {
-                    return (self.without_agent(&reason), Step::Settled);
+                    let seconds = self.options.patience.as_secs_f64();
+                    let reason = format!("{reason}, and none has come back within {seconds} s");
+                    return (self.without_agent(reason), Step::Settled);
                 }
                 let left = deadline.saturating_duration_since(Instant::now());
                 match looked.and_then(|at| LOOK_EVERY.checked_sub(at.elapsed())) {
@@ -363,11 +368,10 @@ impl RemoteJob {
     }
 
     /// What becomes of the job now that no agent has come back.
-    fn without_agent(&self, reason: &str) -> State {
-        let seconds = self.options.patience.as_secs();
+    fn without_agent(&self, reason: String) -> State {
         let path = self.options.socket.clone();
         let Some((files, threads)) = &self.options.alone else {
-            return State::Over(ClientError::Lost { path, reason: reason.to_owned(), seconds });
+            return State::Over(ClientError::Lost { path, reason });
         };
         let engine = Engine::new(*threads).map_err(|error| error.to_string());
         let job = self.spec.open(Arc::clone(files), Memory::Own, None).map_err(|error| error.to_string());
@@ -377,16 +381,15 @@ impl RemoteJob {
         });
         match engine.and_then(|engine| Ok(Alone { engine, job: job? })) {
             Ok(alone) => {
-                eprintln!(
-                    "sutler: the agent at {} is gone and none has come back within {seconds} s; this loader goes on by \
-                     itself",
+                say(&format!(
+                    "the agent at {} is gone: {reason}; this loader goes on by itself",
                     path.display()
-                );
+                ));
                 State::Alone(alone)
             }
             Err(error) => {
                 let reason = format!("{reason}; going on without it failed: {error}");
-                State::Over(ClientError::Lost { path, reason, seconds })
+                State::Over(ClientError::Lost { path, reason })
             }
         }
     }
@@ -429,8 +432,7 @@ impl RemoteJob {
         link.state = if losses < LOSSES_MAX {
             State::Lost { reason, since: Instant::now(), looked: None }
         } else {
-            let reason = format!("{reason}, for the {losses}th time without having delivered a batch");
-            self.without_agent(&reason)
+            self.without_agent(format!("{reason}, and so have {losses} in a row without a batch"))
         };
         self.figures().turn_over();
     }

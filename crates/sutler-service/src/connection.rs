@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::channel::{Channel, Received};
 use crate::client::ClientError;
-use crate::message::{Answer, Answered, Asked, PROTOCOL, Place, Refusal, Request};
+use crate::message::{Answer, Answered, Asked, HELLO, PROTOCOL, Place, Refusal, Request};
 use crate::rendezvous::trusted_peer;
 
 /// How long an agent may take to say hello. It has a thread for every client, so that only a stopped one takes longer.
@@ -118,21 +118,15 @@ impl Connection {
     /// Asks one thing and waits for the answer.
     fn ask_once(&mut self, request: Request, path: &Path) -> Result<Answer, ClientError> {
         let lost = |reason: String| ClientError::NoAgent { path: path.to_owned(), reason };
-        let answer = self
-            .ask(request)
-            .and_then(|id| self.wait(id, Instant::now() + HELLO_PATIENCE))
-            .map_err(|error| lost(error.to_string()))?;
+        let answer = self.ask(request).and_then(|id| self.wait(id, Instant::now() + HELLO_PATIENCE));
         self.check(HELLO)?;
-        match answer {
+        match answer.map_err(|error| lost(error.to_string()))? {
             None => Err(lost(format!("it does not answer within {} s", HELLO_PATIENCE.as_secs()))),
             Some((Answer::Refused { kind, reason }, _)) => Err(ClientError::Refused { kind, reason }),
             Some((answer, _)) => Ok(answer),
         }
     }
 }
-
-/// The number of the first request.
-pub const HELLO: u64 = 1;
 
 /// What an agent is doing, for all its clients.
 ///

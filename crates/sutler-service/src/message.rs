@@ -16,6 +16,9 @@ use crate::spec::{EpochSpec, JobSpec};
 /// Changes whenever an agent and a client of different versions would misunderstand each other.
 pub const PROTOCOL: u32 = 1;
 
+/// The number of a connection's first request, which is the greeting.
+pub const HELLO: u64 = 1;
+
 /// A request and its number.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Asked {
@@ -86,6 +89,8 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
+    /// The agent has nothing to do with such clients: another user's, or another protocol's.
+    Denied,
     /// The request makes no sense, or contradicts another one.
     Value,
     /// A file or folder is missing.

@@ -13,22 +13,25 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
 
-/// The variable that names another socket than the default one.
-const VARIABLE: &str = "SUTLER_AGENT";
-
 /// Where an agent listens unless told otherwise: `$SUTLER_AGENT`, else `sutler/agent.sock` below `$XDG_RUNTIME_DIR`, else
 /// in a folder of this user's below the one for temporary files.
 #[must_use]
 pub fn default_socket() -> PathBuf {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(socket) = set(VARIABLE) {
-        return socket;
-    }
-    match set("XDG_RUNTIME_DIR") {
+    variable("SUTLER_AGENT").unwrap_or_else(usual_socket)
+}
+
+/// The same without a word from the user.
+fn usual_socket() -> PathBuf {
+    match variable("XDG_RUNTIME_DIR") {
         Some(folder) => folder.join("sutler"),
         None => std::env::temp_dir().join(format!("sutler-{}", rustix::process::geteuid().as_raw())),
     }
     .join("agent.sock")
+}
+
+/// A path from the environment.
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 /// Why no socket could be opened.
@@ -83,7 +86,7 @@ impl Rendezvous {
     pub fn open(path: &Path) -> Result<Self, BindError> {
         let failed = |source: std::io::Error| BindError::System { path: path.to_owned(), source };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if path == default_socket() && std::env::var_os(VARIABLE).is_none() {
+        if path == usual_socket() {
             own_folder(folder)?;
         }
         // Two agents that start at once must not both find the socket of a dead one and remove each other's.

@@ -132,7 +132,7 @@ impl<'a> Session<'a> {
                 "the agent is Sutler {ours} and the loader is Sutler {version}, and the two do not understand each \
                  other; restart the agent from the loader's environment"
             );
-            return Err(Refused(Refusal::Value, reason));
+            return Err(Refused(Refusal::Denied, reason));
         }
         Ok(Answer::Welcome { version: ours.to_owned(), threads: self.agent.engine().threads() })
     }

@@ -1,0 +1,75 @@
+//! Finished batches.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use sutler_media::{Layout, OutputSpec};
+
+use crate::array::Array;
+use crate::served::Positions;
+
+/// A finished batch; the arrays it hands out share its memory.
+#[pyclass(frozen)]
+pub struct Batch {
+    pub inner: Arc<sutler_engine::Batch>,
+    pub output: OutputSpec,
+    pub layout: Layout,
+}
+
+#[pymethods]
+impl Batch {
+    fn __len__(&self) -> usize {
+        self.inner.len()
+    }
+
+    /// Whether all images have one size, so that `images` is one array.
+    #[getter]
+    fn is_block(&self) -> bool {
+        self.output.size.is_some()
+    }
+
+    /// Whether the memory is part of the job's arena.
+    #[getter]
+    fn in_arena(&self) -> bool {
+        self.inner.memory().is_some_and(sutler_engine::BatchMemory::in_arena)
+    }
+
+    /// All images as one array.
+    fn images(&self) -> PyResult<Array> {
+        let size = self.output.size.ok_or_else(|| PyValueError::new_err("the images differ in size"))?;
+        Ok(Array::images(&self.inner, size, self.output.dtype, self.layout))
+    }
+
+    /// The images one by one, where they differ in size. The second call finds none.
+    fn take_images(&self) -> Vec<Array> {
+        let samples = self.inner.take_owned();
+        samples.into_iter().map(|sample| Array::image(sample, self.output.dtype, self.layout)).collect()
+    }
+
+    /// The samples that worker processes prepared: row in the block, whether it is there, and what is not.
+    fn take_rows(&self) -> Vec<(usize, bool, Option<Array>)> {
+        let beside = |payload: Vec<u8>| (!payload.is_empty()).then(|| Array::bytes(payload));
+        let rows = self.inner.take_foreign();
+        rows.into_iter().map(|(row, sample)| (row, sample.in_block, beside(sample.payload))).collect()
+    }
+
+    /// An array in the batch's shared memory.
+    fn block(&self, offset: usize, shape: Vec<i64>, dtype: &str) -> PyResult<Array> {
+        Array::block(&self.inner, offset, shape, dtype)
+            .ok_or_else(|| PyValueError::new_err(format!("the batch has no {dtype} array there")))
+    }
+
+    /// The positions of the epoch that are done with this batch.
+    fn positions(&self) -> Positions {
+        Positions(self.inner.positions().to_vec())
+    }
+
+    fn labels(&self) -> Array {
+        Array::integers(self.inner.labels().to_vec())
+    }
+
+    fn ids(&self) -> Array {
+        Array::integers(self.inner.ids().iter().map(|id| i64::from(id.0)).collect())
+    }
+}
