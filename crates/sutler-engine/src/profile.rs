@@ -2,7 +2,8 @@
 //!
 //! The way a sample takes through Sutler is measured as it is: from storage, from its encoded and from its decoded form, on as
 //! many threads as will prepare. What a stage costs is the difference between two ways. Storage itself is measured past the
-//! page cache, since what happens to lie there is gone when the dataset is larger than memory.
+//! page cache, since what happens to lie there is gone when the dataset is larger than memory; once by a single thread, which tells how
+//! long a read takes, and once by all of them, which tells how much storage has to give.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use sutler_core::plan::Profile;
 use sutler_core::{Permutation, Policy, SampleId};
-use sutler_store::cache::{Backing, Cache, CacheError, CacheOptions, FormFigures};
+use sutler_store::cache::{Backing, Cache, CacheError, CacheFigures, CacheOptions, FormFigures};
 use sutler_store::{ReadBuffer, Source};
 
 use crate::{Failure, ImagePreparation, OwnSample, Preparation, SampleRecord, Target, bare_rate};
@@ -20,6 +21,10 @@ const UNLIMITED: f64 = 1e15;
 
 /// How often each way is measured; the middle one of three counts.
 const ROUNDS: u32 = 3;
+
+/// How often the chosen samples are gone through in all: once to choose them, twice to fill caches, twice in each round, twice to
+/// measure storage, and one to spare.
+const PASSES: u32 = 12;
 
 /// What is to be measured, and for whom.
 pub struct ProfileRequest<'a> {
@@ -81,7 +86,7 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
         bare_rate(&preparation, samples, 0, threads)?; // fills it
         Ok((preparation, cache))
     };
-    let (encoded, _) = kept([100, 0])?;
+    let (encoded, encoded_cache) = kept([100, 0])?;
     let (decoded, decoded_cache) = kept([0, 100])?;
     let mut times: [Vec<f64>; 3] = Default::default();
     for round in 1..=ROUNDS {
@@ -97,16 +102,28 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
         times[times.len() / 2] * threads as f64 / samples.len() as f64
     };
     let [from_encoded, from_decoded, copy_s] = times.each_mut().map(cost);
-    let FormFigures { entries, bytes } = decoded_cache.figures().decoded;
+    let kept_bytes = |cache: &Cache, form: fn(&CacheFigures) -> FormFigures, else_bytes: f64| {
+        let figures = cache.figures();
+        match form(&figures).entries {
+            0 => else_bytes,
+            entries => figures.used_bytes as f64 / entries as f64,
+        }
+    };
+    let pass = request.time / PASSES;
+    let alone = storage_rate(request.storage, samples, 1, pass);
+    let together = storage_rate(request.storage, samples, threads, pass);
     Ok(Profile {
         samples: u32::try_from(preparation.source.len()).unwrap_or(u32::MAX),
         encoded_bytes: chosen.encoded_bytes,
+        encoded_kept_bytes: kept_bytes(&encoded_cache, |figures| figures.encoded, chosen.encoded_bytes),
         // Where nothing can be kept decoded, that form is as large as it would be, and saves what it would save.
-        decoded_bytes: if entries == 0 { chosen.row_bytes as f64 } else { bytes as f64 / entries as f64 },
+        decoded_bytes: kept_bytes(&decoded_cache, |figures| figures.decoded, chosen.row_bytes as f64),
         augmented_bytes: chosen.row_bytes as f64,
-        storage_bytes_per_s: storage_rate(request.storage, samples, threads),
+        // One thread alone may do better than several that get into each other's way; then one at a time is what storage can do.
+        storage_bytes_per_s: together.max(alone),
         cache_bytes_per_s: chosen.row_bytes as f64 / copy_s.max(1e-12) * threads as f64,
         network: None,
+        read_s: chosen.encoded_bytes / alone,
         decode_s: (from_encoded - from_decoded).max(0.0),
         augment_s: (from_decoded - copy_s).max(0.0),
         copy_s,
@@ -128,10 +145,12 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// As many as can be prepared in an eighth of the time: each is prepared about eight times over.
+    /// As many as one pass has time for. A few are needed for an average, also where they are slow, but never for more than a quarter
+    /// of the time, so that whoever waits for the answer knows for how long.
     fn new(request: &ProfileRequest<'_>) -> Result<Self, ProfileFailure> {
         let count = u32::try_from(request.preparation.source.len()).unwrap_or(u32::MAX);
         let order = Permutation::shuffled(count, 0, 0);
+        let threads = request.threads.max(1);
         let mut preparer = request.preparation.preparer();
         let mut own = OwnSample::default();
         let mut chosen = Self { samples: Vec::new(), encoded_bytes: 0.0, row_bytes: 0, largest_bytes: 0 };
@@ -153,8 +172,9 @@ impl Chosen {
                     first_failure.get_or_insert(failure);
                 }
             }
-            let enough = chosen.samples.len() >= 16 * request.threads.max(1);
-            if enough && started.elapsed() > request.time / 8 * request.threads.max(1) as u32 {
+            let enough = chosen.samples.len() >= 8 * threads;
+            let pass = request.time / PASSES * threads as u32;
+            if started.elapsed() > if enough { pass } else { request.time / 4 } {
                 break;
             }
         }
@@ -200,8 +220,8 @@ fn copy_time(row_bytes: usize, count: usize, threads: usize) -> Duration {
     started.elapsed()
 }
 
-/// Bytes per second that storage delivers to all threads together.
-fn storage_rate(storage: &dyn Source, samples: &[SampleId], threads: usize) -> f64 {
+/// Bytes per second that storage delivers to so many threads together, within so much time.
+fn storage_rate(storage: &dyn Source, samples: &[SampleId], threads: usize, time: Duration) -> f64 {
     let (next, bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
     let started = Instant::now();
     std::thread::scope(|scope| {
@@ -213,9 +233,13 @@ fn storage_rate(storage: &dyn Source, samples: &[SampleId], threads: usize) -> f
                     if let Ok(read) = storage.read(sample, &mut buffer) {
                         bytes.fetch_add(read.len() as u64, Ordering::Relaxed);
                     }
+                    if started.elapsed() > time {
+                        break;
+                    }
                 }
             });
         }
     });
-    bytes.into_inner() as f64 / started.elapsed().as_secs_f64().max(1e-9)
+    // Nothing could be read any more: as slow as a rate can be.
+    (bytes.into_inner() as f64).max(1.0) / started.elapsed().as_secs_f64().max(1e-9)
 }
