@@ -20,10 +20,14 @@ __all__ = [
     "Served",
     "__version__",
     "bare_seconds",
+    "choose_split",
     "command_line",
+    "compare_plans",
+    "correct_profile",
     "draw",
     "epoch_order",
     "make_photos",
+    "measure_profile",
     "parse_size",
     "plan_batches",
     "usable_cores",
@@ -89,6 +93,7 @@ class Dataset:
         bytes_max: int,
         progress: Callable[[int], object] | None,
     ) -> Dataset: ...
+    def throttled(self, bytes_per_s: float) -> Dataset: ...
     def __len__(self) -> int: ...
     @property
     def classes(self) -> list[str]: ...
@@ -150,7 +155,9 @@ class Cache:
         decoded_percent: int,
         policy: str,
         seed: int,
+        any_split: bool,
     ) -> Cache: ...
+    def set_split(self, encoded_percent: int, decoded_percent: int) -> None: ...
     def figures(self) -> str: ...
 
 @final
@@ -271,3 +278,16 @@ def user_seed(seed: int, epoch: int, sample: int) -> int: ...
 def bare_seconds(
     dataset: Dataset, pipeline: Pipeline, *, shuffle: bool, seed: int, epoch: int, threads: int
 ) -> float: ...
+def measure_profile(
+    dataset: Dataset,
+    pipeline: Pipeline,
+    *,
+    threads: int,
+    jobs: int,
+    device_samples_per_s: float | None,
+    copies_bytes_max: int | None,
+    seconds: float,
+) -> str: ...
+def compare_plans(profile: str, memory: int) -> tuple[str, str]: ...
+def choose_split(profile: str, memory: int, in_force: tuple[int, int] | None = None) -> str: ...
+def correct_profile(profile: str, observed: str) -> str | None: ...

@@ -30,8 +30,10 @@ const PASSES: u32 = 12;
 pub struct ProfileRequest<'a> {
     /// How samples are prepared; without a cache.
     pub preparation: &'a ImagePreparation,
-    /// The same samples, read past the page cache.
+    /// The same samples, read past the page cache. Where a file system cannot do that, `preparation`'s own source is measured.
     pub storage: &'a dyn Source,
+    /// What copies of samples may take while they are measured.
+    pub copies_bytes_max: u64,
     /// How many threads prepare.
     pub threads: usize,
     /// How many jobs train on the dataset, sharing what they prepare.
@@ -75,7 +77,7 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
     let samples = &chosen.samples;
     let kept = |split| -> Result<(ImagePreparation, Arc<Cache>), ProfileFailure> {
         let cache = Arc::new(Cache::new(&CacheOptions {
-            budget_bytes: chosen.copies_bytes(),
+            budget_bytes: chosen.copies_bytes().min(request.copies_bytes_max / 2),
             samples: preparation.source.len(),
             split,
             policy: Policy::Pinned,
@@ -88,6 +90,9 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
     };
     let (encoded, encoded_cache) = kept([100, 0])?;
     let (decoded, decoded_cache) = kept([0, 100])?;
+    // A copy that did not fit is no copy to measure. Where none fits, a decoded copy saves nothing, and that is what comes out.
+    let fit: Vec<SampleId> = samples.iter().copied().filter(|&sample| decoded_cache.has(sample)).collect();
+    let samples = if fit.is_empty() { samples } else { &fit };
     let mut times: [Vec<f64>; 3] = Default::default();
     for round in 1..=ROUNDS {
         let ways = [&encoded, &decoded];
@@ -109,9 +114,11 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
             entries => figures.used_bytes as f64 / entries as f64,
         }
     };
+    let readable = request.storage.read(samples[0], &mut ReadBuffer::default()).is_ok();
+    let storage = if readable { request.storage } else { &*preparation.source };
     let pass = request.time / PASSES;
-    let alone = storage_rate(request.storage, samples, 1, pass);
-    let together = storage_rate(request.storage, samples, threads, pass);
+    let alone = storage_rate(storage, samples, 1, pass);
+    let together = storage_rate(storage, samples, threads, pass);
     Ok(Profile {
         samples: u32::try_from(preparation.source.len()).unwrap_or(u32::MAX),
         encoded_bytes: chosen.encoded_bytes,

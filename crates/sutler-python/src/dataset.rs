@@ -14,7 +14,8 @@ use sutler_core::{Fingerprint, SampleId};
 use sutler_engine::{ImagePreparation, OwnSample, Preparation, SampleRecord, Target};
 use sutler_media::{Layout, Limits};
 use sutler_store::{
-    Files, FolderOptions, Io, Listing, ManifestOptions, Progress, ReadBuffer, Silent, Source, StoreError,
+    ByteRate, Files, FolderOptions, Io, Listing, ManifestOptions, Progress, ReadBuffer, Silent, Source,
+    StoreError, Throttled,
 };
 
 use crate::array::Array;
@@ -25,6 +26,8 @@ use crate::pipeline::Pipeline;
 #[pyclass(frozen)]
 pub struct Dataset {
     files: Arc<Files>,
+    /// How fast it may be read, where that is limited.
+    rate: Option<Arc<ByteRate>>,
     fingerprint: Fingerprint,
     limits: Limits,
 }
@@ -100,7 +103,7 @@ impl Dataset {
             }?;
             let fingerprint = listing.fingerprint();
             let files = Arc::new(Files::new(listing, io, bytes_max));
-            Ok(Self { files, fingerprint, limits: Limits { pixels_max, bytes_max } })
+            Ok(Self { files, rate: None, fingerprint, limits: Limits { pixels_max, bytes_max } })
         })
         .map_err(|error: StoreError| listing_error(&error))
     }
@@ -110,9 +113,22 @@ impl Dataset {
         u32::try_from(self.files.len()).unwrap_or(u32::MAX)
     }
 
+    fn source(&self, files: Arc<Files>) -> Arc<dyn Source> {
+        match &self.rate {
+            None => files,
+            Some(rate) => Arc::new(Throttled::new(files, Arc::clone(rate))),
+        }
+    }
+
+    /// The same samples, read past the page cache.
+    pub fn direct(&self) -> Arc<dyn Source> {
+        let listing = Arc::clone(self.files.listing());
+        self.source(Arc::new(Files::new(listing, Io::Direct, self.limits.bytes_max)))
+    }
+
     /// What a worker does to the samples of this dataset.
     pub fn preparation(&self, pipeline: &Pipeline, layout: Layout, seed: u64) -> ImagePreparation {
-        let source: Arc<dyn Source> = self.files.clone();
+        let source = self.source(self.files.clone());
         let pipeline = Arc::clone(&pipeline.inner);
         ImagePreparation { source, pipeline, layout, limits: self.limits, seed, cache: None }
     }
@@ -160,6 +176,17 @@ impl Dataset {
         let options = ManifestOptions { root, columns };
         Self::list(py, io, pixels_max, bytes_max, progress, move |progress| {
             Listing::manifest(&path, &options, progress)
+        })
+    }
+
+    /// The same dataset on storage that delivers no more than so many bytes per second.
+    fn throttled(&self, bytes_per_s: f64) -> PyResult<Self> {
+        let rate = ByteRate::new(bytes_per_s).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Self {
+            files: Arc::clone(&self.files),
+            rate: Some(Arc::new(rate)),
+            fingerprint: self.fingerprint,
+            limits: self.limits,
         })
     }
 

@@ -22,6 +22,9 @@ use crate::Form;
 /// Above this many threads nothing is gained by looking at the queue for storage.
 const QUEUED_THREADS_MAX: f64 = 256.0;
 
+/// How much better a split must be to take the place of another: what leaves for it has to be read, and often decoded, once more.
+const WORTH_MOVING: f64 = 1.05;
+
 /// What can run out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -348,6 +351,18 @@ impl Profile {
             return Err(ProfileError::Negative { field: "budget_bytes", value: budget_bytes });
         }
         Ok(Plan::search(|split| self.predict(budget_bytes, split)))
+    }
+
+    /// The split for a cache that serves a single job: the best without augmented samples, unless the one in force is nearly as good.
+    ///
+    /// # Errors
+    /// When the profile is none.
+    pub fn choose(&self, budget_bytes: f64, in_force: Option<Split>) -> Result<Prediction, ProfileError> {
+        let best = self.plan(budget_bytes)?.best_without_augmented();
+        let staying = in_force.map(|split| self.predict(budget_bytes, split));
+        Ok(staying
+            .filter(|staying| staying.samples_per_s * WORTH_MOVING >= best.samples_per_s)
+            .unwrap_or(best))
     }
 
     fn fractions(&self, budget_bytes: f64, split: Split) -> Fractions {

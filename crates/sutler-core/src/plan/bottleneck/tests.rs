@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::plan::Comparison;
 
 /// A machine on which nothing is scarce: a million of everything.
 fn plenty() -> Profile {
@@ -276,4 +277,32 @@ fn latency_without_a_queue_costs_each_thread_its_own_time() {
     let far = Profile { read_s: 0.1, decode_s: 0.1, augment_s: 0.0, cores: 8.0, ..plenty() };
     let rate = far.predict(0.0, Split::new(100, 0, 0)).samples_per_s;
     assert!((rate / 40.0 - 1.0).abs() < 1e-3, "{rate}");
+}
+
+#[test]
+fn a_split_in_force_stays_until_another_is_clearly_better() {
+    // Decoding costs nine times what augmenting does, and all decoded samples but a few fit.
+    let profile = Profile { decode_s: 9e-3, augment_s: 1e-3, cores: 1.0, ..plenty() };
+    let choose = |in_force| profile.choose(480_000.0, in_force).unwrap().split;
+    assert_eq!(choose(None), Split::new(0, 100, 0));
+    assert_eq!(choose(Some(Split::new(1, 99, 0))), Split::new(1, 99, 0));
+    assert_eq!(choose(Some(Split::new(100, 0, 0))), Split::new(0, 100, 0));
+    // Where augmented samples would be best, somebody who may not have them gets the best of the others.
+    let shared = Profile { augment_s: 1e-2, jobs: 4, ..profile };
+    assert!(shared.plan(60_000.0).unwrap().best.split.augmented > 0);
+    assert_eq!(shared.choose(60_000.0, None).unwrap().split.augmented, 0);
+}
+
+#[test]
+fn both_models_answer_for_a_profile() {
+    let comparison = Comparison::new(&plenty(), 70_000).unwrap();
+    let facts = serde_json::to_value(&comparison).unwrap();
+    for answers in [&facts, &facts["published"]] {
+        assert_eq!(answers["splits"].as_array().unwrap().len(), 5_151);
+        assert!(answers["best"]["predicted"].as_f64().unwrap() > 0.0);
+    }
+    assert_eq!(facts["best"]["bound_by"], "device");
+    assert_eq!(facts["profile"]["samples"], 1_000);
+    assert_eq!(comparison.ours.of("100-0-0").unwrap(), &comparison.ours.splits[0]);
+    assert!(Comparison::new(&Profile { samples: 0, ..plenty() }, 1).is_err());
 }
