@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import h200, images, machine, memory, quality, slow_items, startup
+from benchmarks import h200, images, machine, memory, plan, quality, slow_items, startup
 from benchmarks.outcome import NameTakenError, document, folder_for, save
 from benchmarks.worker import ContenderError
 
@@ -19,6 +19,7 @@ BENCHMARKS = {
     "quality": quality,
     "h200": h200,
     "slow-items": slow_items,
+    "plan": plan,
 }
 #: Benchmarks whose samples are no photos.
 WITHOUT_PHOTOS = {"slow-items"}

@@ -64,7 +64,9 @@ class AutoSplit:
             )
         except ValueError as error:
             # Whether bad samples end the training is for `errors=` to say, not for the planner.
-            warnings.warn(f"split='auto' could not plan, so all samples are kept encoded: {error}", stacklevel=2)
+            warnings.warn(
+                f"split='auto' could not plan, so all samples are kept encoded: {error}", stacklevel=2
+            )
             self._facts = {"split": "100-0-0", "reason": str(error)}
             return
         self._choose(None)

@@ -88,6 +88,10 @@ impl Source for Throttled {
         Ok(bytes)
     }
 
+    fn encoded_bytes(&self, id: SampleId) -> Option<u64> {
+        self.inner.encoded_bytes(id)
+    }
+
     fn fingerprint(&self) -> Fingerprint {
         self.inner.fingerprint()
     }
