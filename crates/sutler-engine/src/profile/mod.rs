@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sutler_core::plan::Profile;
-use sutler_core::{Policy, SampleId};
-use sutler_store::cache::{Backing, Cache, CacheError, CacheFigures, CacheOptions, FormFigures};
+use sutler_core::{Form, Policy, SampleId};
+use sutler_store::cache::{Backing, Cache, CacheError, CacheOptions, Memory};
 use sutler_store::{ReadBuffer, Source};
 
 use self::chosen::Chosen;
@@ -98,8 +98,9 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
     let (encoded, encoded_cache) = kept([100, 0])?;
     let (decoded, decoded_cache) = kept([0, 100])?;
     // A copy that did not fit is no copy to measure. Where none fits, a decoded copy saves nothing, and that is what comes out.
-    let fit: Vec<SampleId> = samples.iter().copied().filter(|&sample| decoded_cache.has(sample)).collect();
-    let samples = if fit.is_empty() { samples } else { &fit };
+    let fit: Vec<usize> = (0..samples.len()).filter(|&place| decoded_cache.has(samples[place])).collect();
+    let places = if fit.is_empty() { (0..samples.len()).collect() } else { fit };
+    let samples: &[SampleId] = &places.iter().map(|&place| samples[place]).collect::<Vec<_>>();
     // Threads take a moment to start, and the first samples find nothing in place: a pass lasts long enough for that not to matter.
     let pass = request.time / PASSES;
     let long_enough = |way: &ImagePreparation| -> Result<Vec<SampleId>, ProfileFailure> {
@@ -121,13 +122,16 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
         costs.sort_by(f64::total_cmp);
         costs[costs.len() / 2]
     });
-    let kept_bytes = |cache: &Cache, form: fn(&CacheFigures) -> FormFigures, else_bytes: f64| {
-        let figures = cache.figures();
-        match form(&figures).entries {
-            0 => else_bytes,
-            entries => figures.used_bytes as f64 / entries as f64,
-        }
+    // Where next to nothing is left to do to a decoded sample, doing it takes less than copying a finished one, which is larger.
+    let copy_s = copy_s.min(from_decoded);
+    let kept_bytes = |cache: &Cache, form| {
+        let kept = |&place: &usize| {
+            let held = cache.get(chosen.samples[place], form)?;
+            Some((place, Memory::footprint(held.len()) as f64))
+        };
+        chosen.at_average(&places.iter().filter_map(kept).collect::<Vec<_>>())
     };
+    let larger = chosen.average_over(&places);
     let readable = request.storage.read(samples[0], &mut ReadBuffer::default()).is_ok();
     let storage = if readable { request.storage } else { &*preparation.source };
     let alone = storage_rate(storage, samples, 1, pass);
@@ -135,17 +139,17 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
     Ok(Profile {
         samples: u32::try_from(preparation.source.len()).unwrap_or(u32::MAX),
         encoded_bytes: chosen.encoded_bytes,
-        encoded_kept_bytes: kept_bytes(&encoded_cache, |figures| figures.encoded, chosen.encoded_bytes),
+        encoded_kept_bytes: kept_bytes(&encoded_cache, Form::Encoded).unwrap_or(chosen.encoded_bytes),
         // Where nothing can be kept decoded, that form is as large as it would be, and saves what it would save.
-        decoded_bytes: kept_bytes(&decoded_cache, |figures| figures.decoded, chosen.row_bytes as f64),
+        decoded_bytes: kept_bytes(&decoded_cache, Form::Decoded).unwrap_or(chosen.row_bytes as f64),
         augmented_bytes: chosen.row_bytes as f64,
         // One thread alone may do better than several that get into each other's way; then one at a time is what storage can do.
         storage_bytes_per_s: together.max(alone),
         cache_bytes_per_s: chosen.row_bytes as f64 / copy_s.max(1e-12) * threads as f64,
         network: None,
         read_s: chosen.encoded_bytes / alone,
-        decode_s: (from_encoded - from_decoded).max(0.0),
-        augment_s: (from_decoded - copy_s).max(0.0),
+        decode_s: (from_encoded * larger - from_decoded).max(0.0),
+        augment_s: from_decoded - copy_s,
         copy_s,
         cores: threads as f64,
         bus_bytes_per_s: None,
