@@ -167,7 +167,7 @@ def test_plan_compares_predictions_with_epochs(bench: Any) -> None:
         assert sum(point["chosen"] for point in points) == 1
         for rounds in ("measured_rounds", "predicted_rounds", "published_rounds"):
             assert all(len(point[rounds]) == 2 and min(point[rounds]) > 0 for point in points)
-        assert set_up["memory_bytes"] == pytest.approx(0.5 * set_up["profile"]["decoded_bytes"] * 6, abs=1)
+        assert set_up["memory_bytes"] == pytest.approx(0.5 * set_up["profile"]["decoded_bytes"] * 24, abs=1)
     assert figures["verdict"]["points"] == sum(len(each["points"]) for each in figures["set_ups"])
     assert all(0 < share <= 1 for share in figures["verdict"]["chosen_of_best"])
     assert "target: r ≥ 0.95" in printed
