@@ -14,6 +14,7 @@ from benchmarks import (
     jobs,
     machine,
     memory,
+    plan,
     python_dataset,
     quality,
     slow_items,
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "worker-memory": worker_memory,
     "streams": streams,
     "jobs": jobs,
+    "plan": plan,
 }
 #: Benchmarks whose samples are no photos.
 WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory"}

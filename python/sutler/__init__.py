@@ -17,6 +17,7 @@ from sutler.errors import (
     WorkerError,
 )
 from sutler.loader import Loader
+from sutler.planning import Plan, plan
 
 __all__ = [
     "Cache",
@@ -27,6 +28,7 @@ __all__ = [
     "ImageFolder",
     "Loader",
     "Manifest",
+    "Plan",
     "PythonTransformWarning",
     "RankOutOfStep",
     "ReadError",
@@ -35,4 +37,5 @@ __all__ = [
     "WorkerError",
     "__version__",
     "get_worker_info",
+    "plan",
 ]

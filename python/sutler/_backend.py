@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sutler import _sutler
 from sutler._agent import AgentChoice, say_alone
 from sutler._assembly import HostBatches
+from sutler._auto_split import AutoSplit
 from sutler._fetch import bulk_getter
 from sutler._keys import KeyTable
 from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
 from sutler._run import RunReader
 from sutler._worker import WorkerOptions
-from sutler.cache import read_split
+from sutler.cache import AUTO, read_split
 from sutler.datasets import NativeDataset
 
 if TYPE_CHECKING:
@@ -112,6 +113,9 @@ class NativeBackend:
             self.device_operations = operations[native:]
         self._pipeline = dataset.pipeline(native)
         self._cache_wanted = loader.cache
+        self._threads = loader.num_workers
+        #: Who decides on the split, where the user does not.
+        self._auto: AutoSplit | None = None
         #: Made at once, so that a size that cannot be had is known before training begins. It costs nothing until used.
         self._cache = self._make_cache()
 
@@ -120,20 +124,27 @@ class NativeBackend:
         if wanted is None:
             return None
         encoded, decoded = read_split(wanted.split)
-        return _sutler.Cache(
+        cache = _sutler.Cache(
             self._dataset._native,
             budget_bytes=wanted.memory,
             encoded_percent=encoded,
             decoded_percent=decoded,
             policy=wanted.policy,
             seed=self._seed,
+            any_split=wanted.split == AUTO,
         )
+        if wanted.split == AUTO:
+            native = self._dataset._native
+            self._auto = AutoSplit(native, self._pipeline, cache, wanted.memory, self._threads)
+        return cache
 
     def cache_figures(self) -> dict[str, Any] | None:
         """What the cache holds, if there is one."""
         if self._cache is None:
             return None
         figures: dict[str, Any] = json.loads(self._cache.figures())
+        if self._auto is not None:
+            figures["plan"] = self._auto.facts()
         return figures
 
     def fingerprint(self) -> str:
@@ -174,7 +185,9 @@ class NativeBackend:
         return make(self.agent)
 
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
-        """Threads are always ready."""
+        """Threads are always ready; the cache may want to plan."""
+        if self._auto is not None and self.agent is None:
+            self._auto.enter_epoch(job)
 
     def announce_keys(self, job: _sutler.Job) -> None:
         """Every sample has a number."""
@@ -202,7 +215,7 @@ class NativeBackend:
 
     def end(self) -> None:
         """Nobody needs the cache any more."""
-        self._cache = None
+        self._cache = self._auto = None
 
 
 class ProcessBackend:

@@ -25,11 +25,15 @@ __all__ = [
     "agent_socket",
     "agent_status",
     "bare_seconds",
+    "choose_split",
     "command_line",
+    "compare_plans",
+    "correct_profile",
     "draw",
     "end_with",
     "epoch_order",
     "make_photos",
+    "measure_profile",
     "parse_size",
     "plan_batches",
     "usable_cores",
@@ -95,6 +99,7 @@ class Dataset:
         bytes_max: int,
         progress: Callable[[int], object] | None,
     ) -> Dataset: ...
+    def throttled(self, bytes_per_s: float) -> Dataset: ...
     def __len__(self) -> int: ...
     @property
     def classes(self) -> list[str]: ...
@@ -156,7 +161,9 @@ class Cache:
         decoded_percent: int,
         policy: str,
         seed: int,
+        any_split: bool,
     ) -> Cache: ...
+    def set_split(self, encoded_percent: int, decoded_percent: int) -> None: ...
     def figures(self) -> str: ...
 
 @final
@@ -286,3 +293,16 @@ def user_seed(seed: int, epoch: int, sample: int) -> int: ...
 def bare_seconds(
     dataset: Dataset, pipeline: Pipeline, *, shuffle: bool, seed: int, epoch: int, threads: int
 ) -> float: ...
+def measure_profile(
+    dataset: Dataset,
+    pipeline: Pipeline,
+    *,
+    threads: int,
+    jobs: int,
+    device_samples_per_s: float | None,
+    copies_bytes_max: int | None,
+    seconds: float,
+) -> str: ...
+def compare_plans(profile: str, memory: int) -> tuple[str, str]: ...
+def choose_split(profile: str, memory: int, in_force: tuple[int, int] | None = None) -> str: ...
+def correct_profile(profile: str, observed: str) -> str | None: ...

@@ -11,6 +11,9 @@ from sutler import _sutler
 #: Who leaves when there is no room: what this release can do.
 POLICIES = ("pinned", "lru", "random")
 
+#: The split that is found by measuring.
+AUTO = "auto"
+
 
 @dataclass(frozen=True)
 class Cache:
@@ -23,9 +26,12 @@ class Cache:
 
     Args:
         memory: All it may take: a number of bytes, or text such as ``"8GiB"`` or ``"500MB"``.
-        split: The shares of encoded, decoded and augmented samples in percent, as in ``"58-42-0"``. By default all
-            of it is for encoded samples: that keeps the most samples, so it saves the most reads, whatever the
-            transforms are. Give decoded samples a share when the loader waits for *prep* rather than for *fetch*.
+        split: The shares of encoded, decoded and augmented samples in percent, as in ``"58-42-0"``; or ``"auto"``,
+            which measures the dataset for about a second when the first epoch begins, takes the best split, and
+            looks again before each later epoch: where reading or preparing has become a quarter faster or slower
+            and another split is clearly better, it changes. ``stats()["cache"]["plan"]`` tells what it did.
+            By default all of it is for encoded samples: that keeps the most samples, so it saves the most reads,
+            whatever the transforms are, and it neither delays the first batch nor depends on how busy the machine is.
         policy: Who leaves when there is no room. ``"pinned"``: nobody; as an epoch needs every sample once, this
             misses the fewest. ``"lru"``: the longest unused, for samplers that come back to the same samples soon.
             ``"random"``: anyone, which is what a page cache comes to, to compare with.
@@ -73,17 +79,14 @@ def read_size(size: Any) -> int:
 
 
 def read_split(split: Any) -> tuple[int, int]:
-    """The percentages for encoded and decoded samples that a ``split=`` argument asks for."""
-    if split == "auto":
-        raise ValueError(
-            "split='auto' needs measurements of the dataset, which this release does not make. Pass a split such as "
-            "'100-0-0' (the most samples) or '0-100-0' (the least work for each)."
-        )
+    """The percentages for encoded and decoded samples that a ``split=`` argument asks for, or begins with."""
+    if split == AUTO:
+        return 100, 0
     shares = re.fullmatch(r"(\d{1,3})-(\d{1,3})-(\d{1,3})", split) if isinstance(split, str) else None
     if shares is None:
         raise ValueError(
-            "split should be the percentages of encoded, decoded and augmented samples, such as '58-42-0', "
-            f"got {split!r}"
+            "split should be 'auto' or the percentages of encoded, decoded and augmented samples, such as "
+            f"'58-42-0', got {split!r}"
         )
     encoded, decoded, augmented = map(int, shares.groups())
     if encoded + decoded + augmented != 100:

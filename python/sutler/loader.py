@@ -104,7 +104,8 @@ class Loader(Generic[BatchType]):
         device_normalize: With ``device``, send bytes and do a trailing ``ToDtype``/``Normalize`` there.
         progress: Show a bar with the rate and the share of time spent waiting.
         agent: Have the samples prepared by the agent of this machine (``sutler serve``), which does so for all jobs:
-            ``"auto"`` where one runs, or the path of its socket.
+            ``"auto"`` where one runs, or the path of its socket. It keeps samples as ``sutler serve --memory`` says;
+            ``cache`` is for loaders without one.
         job_name: What the ranks of this job call it, so that the agent refuses one whose arguments differ.
 
     Examples:

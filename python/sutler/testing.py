@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import TypeVar
 
 from sutler import _sutler
+from sutler.datasets import NativeDataset
+
+_Dataset = TypeVar("_Dataset", bound=NativeDataset)
 
 
 def make_photos(
@@ -27,3 +31,25 @@ def make_photos(
         ['class_0/photo_000000.jpg', 'class_0/photo_000001.jpg', 'class_1/photo_000002.jpg']
     """
     _sutler.make_photos(os.fspath(root), count=count, classes=classes, seed=seed, longer_side=longer_side)
+
+
+def throttled(dataset: _Dataset, bytes_per_s: float) -> _Dataset:
+    """The same dataset on slower storage: all its reads together get no more than ``bytes_per_s``.
+
+    Threads queue for it as they would for a disk. It holds in this process; a copy that is sent to another is as fast
+    as the storage there.
+
+    Raises:
+        ValueError: The rate is not a positive number.
+
+    Examples:
+        >>> import tempfile, sutler
+        >>> folder = tempfile.mkdtemp()
+        >>> make_photos(folder, count=4)
+        >>> len(throttled(sutler.ImageFolder(folder), 20e6))
+        4
+    """
+    slower = object.__new__(type(dataset))
+    vars(slower).update(vars(dataset))  # not `copy.copy`, which would list the files again
+    slower._native = dataset._native.throttled(bytes_per_s)
+    return slower

@@ -144,3 +144,31 @@ def test_tables_and_sparklines() -> None:
         machine.command(["images", "--data", "/some/where/photos"])
         == 'make bench BENCH="images --data photos"'
     )
+
+
+def test_plan_compares_predictions_with_epochs(bench: Any) -> None:
+    options = (
+        "--pipelines",
+        "train",
+        "--memory",
+        "0.5",
+        "--size",
+        "16",
+        "--storage-mbps",
+        "2",
+        "--time",
+        "0.05",
+    )
+    printed, figures = bench("plan", *options, "--rounds", "2", "--threads", "1", "--batch-size", "4")
+    assert [each["storage_mbps"] for each in figures["set_ups"]] == [None, 2.0]
+    for set_up in figures["set_ups"]:
+        points = set_up["points"]
+        assert {"no cache", "100-0-0", "50-50-0", "0-100-0"} <= {point["split"] for point in points}
+        assert sum(point["chosen"] for point in points) == 1
+        for rounds in ("measured_rounds", "predicted_rounds", "published_rounds"):
+            assert all(len(point[rounds]) == 2 and min(point[rounds]) > 0 for point in points)
+        assert set_up["memory_bytes"] == pytest.approx(0.5 * set_up["profile"]["decoded_bytes"] * 24, abs=1)
+    assert figures["verdict"]["points"] == sum(len(each["points"]) for each in figures["set_ups"])
+    assert all(0 < share <= 1 for share in figures["verdict"]["chosen_of_best"])
+    assert "target: r ≥ 0.95" in printed
+    assert "published model: r" in printed

@@ -154,7 +154,7 @@ def test_evaluation_is_kept_almost_finished(photos: Path) -> None:
         ({"memory": 0}, "positive number of bytes, got 0"),
         ({"memory": "1GiB", "split": "58-43-0"}, "'58-43-0' adds up to 101 percent"),
         ({"memory": "1GiB", "split": "58-42"}, "such as '58-42-0', got '58-42'"),
-        ({"memory": "1GiB", "split": "auto"}, "split='auto' needs measurements"),
+        ({"memory": 1, "split": "automatic"}, "'auto' or the percentages"),
         ({"memory": "1GiB", "split": "50-30-20"}, "Give their share to decoded samples: '50-50-0'"),
         ({"memory": "1GiB", "policy": "fifo"}, r"\('pinned', 'lru', 'random'\), got 'fifo'"),
     ],

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import sutler
+from sutler.testing import make_photos
 
 
 def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -31,7 +32,7 @@ def facts(*arguments: object) -> dict[str, Any]:
 
 def test_help_and_version_are_answers() -> None:
     top = command("--help").stdout
-    for name in ("demo", "bench", "inspect"):
+    for name in ("demo", "bench", "inspect", "plan"):
         assert name in top
         assert "--json" in command(name, "--help").stdout
     assert sutler.__version__ in command("--version").stdout
@@ -46,6 +47,12 @@ def test_help_and_version_are_answers() -> None:
         ("inspect", ".", "--no-such-flag"),
         ("bench", ".", "--threads", "many"),
         ("bench", ".", "--pipeline", "other"),
+        ("plan", "."),
+        ("plan", ".", "--memory", "much"),
+        ("plan", ".", "--memory", "1GiB", "--jobs", "0"),
+        ("plan", ".", "--memory", "1GiB", "--step-time", "30"),
+        ("plan", ".", "--memory", "1GiB", "--time", "-1s"),
+        ("plan", ".", "--memory", "1GiB", "--storage-mbps", "0"),
     ],
     ids=str,
 )
@@ -119,3 +126,31 @@ def test_demo_runs_without_peers() -> None:
     assert found["per_s"] > 0
     assert sum(found["stalls"].values()) == pytest.approx(found["seconds"], rel=0.01)
     assert found["peer"] is None
+
+
+def test_plan_says_what_was_measured_and_what_follows(photos: Path) -> None:
+    found = facts("plan", photos, "--memory", "1MiB", "--time", "200ms", "--size", "64")
+    assert {"profile", "splits", "best", "published"} <= set(found)
+    assert all(found["profile"][name] > 0 for name in ("encoded_bytes", "storage_bytes_per_s", "read_s"))
+    assert len(found["splits"]) == 5151
+    assert found["best"]["split"] in {each["split"] for each in found["splits"]}
+    assert found["published"]["best"]["predicted"] > 0
+    told = command("plan", photos, "--memory", "1MiB", "--time", "200ms", "--size", "64").stdout
+    assert "storage delivers" in told
+    assert "(best)" in told
+
+
+def test_plan_can_be_asked_about_slower_storage(photos: Path) -> None:
+    found = facts("plan", photos, "--memory", "1MiB", "--time", "500ms", "--storage-mbps", "1")
+    assert found["profile"]["storage_bytes_per_s"] == pytest.approx(1e6, rel=0.15)
+
+
+def test_plan_passes_broken_files_over_and_refuses_an_empty_folder(tmp_path: Path) -> None:
+    make_photos(tmp_path / "some", 6, 2)
+    (tmp_path / "some" / "class_0" / "broken.jpg").write_bytes(b"no picture")
+    assert facts("plan", tmp_path / "some", "--memory", "1MiB", "--time", "100ms")["profile"]["samples"] == 7
+    (tmp_path / "none" / "class").mkdir(parents=True)
+    assert "class" in command("plan", tmp_path / "none", "--memory", "1MiB", code=1).stderr
+    (tmp_path / "bad" / "class").mkdir(parents=True)
+    (tmp_path / "bad" / "class" / "broken.jpg").write_bytes(b"no picture")
+    assert "nothing to measure" in command("plan", tmp_path / "bad", "--memory", "1MiB", code=1).stderr

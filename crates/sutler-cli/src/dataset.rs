@@ -9,7 +9,9 @@ use indicatif::ProgressBar;
 use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleId, Shard};
 use sutler_engine::{Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, RunError, ServingOrder};
 use sutler_media::{Layout, Limits, Op, Pipeline, PipelineOptions};
-use sutler_store::{Files, FolderOptions, Io, Listing, ManifestOptions, Progress};
+use sutler_store::{
+    ByteRate, Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Source, Throttled,
+};
 
 use crate::{Failed, report};
 
@@ -66,6 +68,13 @@ impl PipelineKind {
     }
 }
 
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate.is_finite() => Ok(rate),
+        _ => Err(format!("{text:?} is no rate; write megabytes per second, like 200")),
+    }
+}
+
 /// What a job is made of.
 #[derive(Clone, Debug, clap::Args)]
 pub struct JobArguments {
@@ -81,6 +90,9 @@ pub struct JobArguments {
     /// Worker threads; by default one per usable core.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
+    /// Read no more than so many megabytes per second: what slower storage would do.
+    #[arg(long, value_name = "MB/S", value_parser = rate)]
+    pub storage_mbps: Option<f64>,
     /// How many times to go over the data.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10000))]
     pub epochs: u32,
@@ -124,12 +136,18 @@ impl JobArguments {
         }
     }
 
+    /// The samples as fast as storage is to be.
+    pub fn storage(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>, Failed> {
+        let Some(megabytes) = self.storage_mbps else { return Ok(source) };
+        let rate = Arc::new(ByteRate::new(megabytes * 1e6)?);
+        Ok(Arc::new(Throttled::new(source, rate)))
+    }
+
     /// How the samples are prepared.
     pub fn preparation(&self, files: &Arc<Files>) -> Result<ImagePreparation, Failed> {
         let pipeline = Pipeline::new(self.operations(), PipelineOptions { dct_scaling: true })?;
-        let source: Arc<dyn sutler_store::Source> = files.clone();
         Ok(ImagePreparation {
-            source,
+            source: self.storage(files.clone())?,
             pipeline: Arc::new(pipeline),
             layout: Layout::Nchw,
             limits: Limits::default(),

@@ -8,7 +8,7 @@ mod dataset;
 mod demo;
 mod inspect;
 pub mod photos;
-mod plan;
+pub mod plan;
 mod report;
 mod serve;
 

@@ -25,9 +25,10 @@ fn cache_error(error: &CacheError) -> PyErr {
 
 #[pymethods]
 impl Cache {
-    /// Room for `budget_bytes` in all, of which the shares are percentages.
+    /// Room for `budget_bytes` in all, of which the shares are percentages; they may change later where that is said.
     #[new]
-    #[pyo3(signature = (dataset, *, budget_bytes, encoded_percent, decoded_percent, policy, seed))]
+    #[pyo3(signature = (dataset, *, budget_bytes, encoded_percent, decoded_percent, policy, seed, any_split))]
+    #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn new(
         dataset: &Dataset,
         budget_bytes: u64,
@@ -35,6 +36,7 @@ impl Cache {
         decoded_percent: u32,
         policy: &str,
         seed: u64,
+        any_split: bool,
     ) -> PyResult<Self> {
         let policy = match policy {
             "pinned" => Policy::Pinned,
@@ -50,8 +52,19 @@ impl Cache {
             seed,
             backing: Backing::Private,
         };
-        let inner = sutler_store::cache::Cache::new(&options).map_err(|error| cache_error(&error))?;
-        Ok(Self { inner: Arc::new(inner) })
+        let inner = if any_split {
+            sutler_store::cache::Cache::for_any_split(&options)
+        } else {
+            sutler_store::cache::Cache::new(&options)
+        };
+        Ok(Self { inner: Arc::new(inner.map_err(|error| cache_error(&error))?) })
+    }
+
+    /// Splits the budget anew.
+    fn set_split(&self, encoded_percent: u32, decoded_percent: u32) -> PyResult<()> {
+        self.inner
+            .set_split([encoded_percent, decoded_percent])
+            .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
     /// What it holds, as JSON.

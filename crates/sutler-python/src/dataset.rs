@@ -14,7 +14,7 @@ use sutler_core::{Fingerprint, SampleId};
 use sutler_engine::{ImagePreparation, OwnSample, Preparation, SampleRecord, Target};
 use sutler_media::Layout;
 use sutler_service::spec::{DatasetSpec, ListingSpec};
-use sutler_store::{Files, Progress, ReadBuffer, Silent, Source, StoreError};
+use sutler_store::{ByteRate, Files, Io, Progress, ReadBuffer, Silent, Source, StoreError, Throttled};
 
 use crate::array::Array;
 use crate::errors::sample_error;
@@ -24,6 +24,8 @@ use crate::pipeline::Pipeline;
 #[pyclass(frozen)]
 pub struct Dataset {
     files: Arc<Files>,
+    /// How fast it may be read, where that is limited.
+    rate: Option<Arc<ByteRate>>,
     fingerprint: Fingerprint,
     spec: DatasetSpec,
 }
@@ -91,7 +93,7 @@ impl Dataset {
                 Some(callback) => spec.list(&PythonProgress::new(callback)),
             }?;
             let fingerprint = listing.fingerprint();
-            Ok(Self { files: Arc::new(spec.files(listing)), fingerprint, spec })
+            Ok(Self { files: Arc::new(spec.files(listing)), rate: None, fingerprint, spec })
         })
         .map_err(|error: StoreError| listing_error(&error))
     }
@@ -116,9 +118,27 @@ impl Dataset {
         u32::try_from(self.files.len()).unwrap_or(u32::MAX)
     }
 
+    fn source(&self, files: Arc<Files>) -> Arc<dyn Source> {
+        match &self.rate {
+            None => files,
+            Some(rate) => Arc::new(Throttled::new(files, Arc::clone(rate))),
+        }
+    }
+
+    /// Where the samples are read from.
+    pub fn samples_source(&self) -> Arc<dyn Source> {
+        self.source(Arc::clone(&self.files))
+    }
+
+    /// The same samples, read past the page cache.
+    pub fn direct(&self) -> Arc<dyn Source> {
+        let listing = Arc::clone(self.files.listing());
+        self.source(Arc::new(Files::new(listing, Io::Direct, self.spec.bytes_max)))
+    }
+
     /// What a worker does to the samples of this dataset.
     pub fn preparation(&self, pipeline: &Pipeline, layout: Layout, seed: u64) -> ImagePreparation {
-        let source: Arc<dyn Source> = self.files.clone();
+        let source = self.source(self.files.clone());
         let pipeline = Arc::clone(&pipeline.inner);
         ImagePreparation { source, pipeline, layout, limits: self.spec.limits(), seed, cache: None }
     }
@@ -162,6 +182,17 @@ impl Dataset {
         let listing = ListingSpec::Manifest { path, columns, root };
         let spec = DatasetSpec { listing, direct: parse_io(io)?, pixels_max, bytes_max };
         Self::list(py, spec, progress)
+    }
+
+    /// The same dataset on storage that delivers no more than so many bytes per second.
+    fn throttled(&self, bytes_per_s: f64) -> PyResult<Self> {
+        let rate = ByteRate::new(bytes_per_s).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Self {
+            files: Arc::clone(&self.files),
+            rate: Some(Arc::new(rate)),
+            fingerprint: self.fingerprint,
+            spec: self.spec.clone(),
+        })
     }
 
     fn __len__(&self) -> usize {

@@ -362,7 +362,7 @@ impl Job {
             Some(agent) => Work::Agent(agent.open(py, spec, dataset)?),
             None => {
                 let cache = cache.map(|cache| Arc::clone(&cache.inner));
-                let job = spec.open(Arc::clone(dataset.files()), Memory::Own, cache).map_err(|error| {
+                let job = spec.open(dataset.samples_source(), Memory::Own, cache).map_err(|error| {
                     let text = error.to_string();
                     match error {
                         JobError::Pipeline(_) => PyValueError::new_err(text),

@@ -9,6 +9,7 @@ mod dlpack;
 mod engine;
 mod errors;
 mod pipeline;
+mod plan;
 mod served;
 
 use std::path::PathBuf;
@@ -45,6 +46,8 @@ mod _sutler {
     use crate::engine::{Engine, Job, Run};
     #[pymodule_export]
     use crate::pipeline::{Pipeline, draw};
+    #[pymodule_export]
+    use crate::plan::{choose_split, compare_plans, correct_profile, measure_profile};
     #[pymodule_export]
     use crate::served::{Positions, Served};
 

@@ -374,7 +374,7 @@ impl RemoteJob {
             return State::Over(ClientError::Lost { path, reason });
         };
         let engine = Engine::new(*threads).map_err(|error| error.to_string());
-        let job = self.spec.open(Arc::clone(files), Memory::Own, None).map_err(|error| error.to_string());
+        let job = self.spec.open(files.clone(), Memory::Own, None).map_err(|error| error.to_string());
         let job = job.map(|job| {
             let samples = u32::try_from(files.listing().len()).unwrap_or(u32::MAX);
             if self.spec.shared { job.sharing(pool_of_one(samples), sutler_core::JobKey(0)) } else { job }

@@ -14,7 +14,7 @@ use sutler_engine::{
 };
 use sutler_media::{Layout, Limits, Pipeline, PipelineOptions};
 use sutler_store::cache::{Cache, CacheError};
-use sutler_store::{Files, FolderOptions, Io, Listing, ManifestOptions, Progress, StoreError};
+use sutler_store::{Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Source, StoreError};
 
 /// A dataset and how its files are read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,13 +202,13 @@ pub enum Memory {
 }
 
 impl JobSpec {
-    /// The job over these files.
+    /// The job over these samples.
     ///
     /// # Errors
     /// When the pipeline makes no sense or the memory cannot be had.
     pub fn open(
         &self,
-        files: Arc<Files>,
+        source: Arc<dyn Source>,
         memory: Memory,
         cache: Option<Arc<Cache>>,
     ) -> Result<Arc<Job>, JobError> {
@@ -216,7 +216,7 @@ impl JobSpec {
         let pipeline = Pipeline::from_json(&self.operations, options)
             .map_err(|error| JobError::Pipeline(error.to_string()))?;
         let preparation = Arc::new(ImagePreparation {
-            source: files,
+            source,
             pipeline: Arc::new(pipeline),
             layout: self.layout(),
             limits: self.dataset.limits(),

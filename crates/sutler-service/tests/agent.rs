@@ -112,7 +112,7 @@ fn next(run: &mut RemoteRun) -> Result<Option<Batch>, ClientError> {
 /// Each sample of an embedded epoch and its bytes.
 fn embedded(spec: &JobSpec, files: &Arc<Files>, epoch: &EpochSpec) -> BTreeMap<u32, Vec<u8>> {
     let engine = Engine::new(2).unwrap();
-    let job = spec.open(Arc::clone(files), Memory::Own, None).unwrap();
+    let job = spec.open(files.clone(), Memory::Own, None).unwrap();
     let mut run = engine.start(&job, epoch.plan().unwrap(), epoch.epoch);
     let mut samples = BTreeMap::new();
     while let Next::Batch(batch) = run.next(PATIENCE).unwrap() {

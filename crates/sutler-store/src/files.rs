@@ -58,6 +58,10 @@ impl Source for Files {
         buffer.read_file(|path| self.listing.write_path(id, path), self.io, self.bytes_max)
     }
 
+    fn encoded_bytes(&self, id: SampleId) -> Option<u64> {
+        std::fs::metadata(self.listing.path(id)).ok().map(|file| file.len())
+    }
+
     fn fingerprint(&self) -> Fingerprint {
         self.listing.fingerprint()
     }

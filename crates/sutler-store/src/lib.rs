@@ -31,6 +31,7 @@ mod progress;
 mod read_buffer;
 mod source;
 mod text;
+mod throttled;
 
 pub use error::StoreError;
 pub use files::{Files, Io};
@@ -40,3 +41,4 @@ pub use manifest::ManifestOptions;
 pub use progress::{Progress, Silent};
 pub use read_buffer::ReadBuffer;
 pub use source::Source;
+pub use throttled::{ByteRate, NoRate, Throttled};

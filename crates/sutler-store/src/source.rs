@@ -30,6 +30,12 @@ pub trait Source: Send + Sync {
     /// When the sample cannot be read in full. An empty sample is not an error here; its decoder will say what it is.
     fn read<'a>(&self, id: SampleId, buffer: &'a mut ReadBuffer) -> Result<&'a [u8], StoreError>;
 
+    /// How large an encoded sample is, where that can be told without reading it. A wrong or missing answer does no harm: it is for
+    /// estimates.
+    fn encoded_bytes(&self, _id: SampleId) -> Option<u64> {
+        None
+    }
+
     /// A name for the samples and their labels: two sources with the same one hold the same dataset.
     fn fingerprint(&self) -> Fingerprint;
 }

@@ -5,6 +5,10 @@
 //! `capacity(r)` of it per second serves `min over r of capacity(r) / Σ p(f)·d(r, f)`. So a mixture of fast and slow samples
 //! runs at the harmonic mean of their rates where they share a resource, and unhindered where they do not.
 //!
+//! Storage and processors are not quite independent: a thread that waits for a read prepares nothing meanwhile. With many threads
+//! the others fill the gap; with two of them it is felt. So the two are taken together, as threads that go round between their own
+//! work and a queue for storage ([`Profile::predict`]).
+//!
 //! Several jobs share work in two ways. Through the [shared window](crate::SharedOrder) whatever was read, decoded and augmented for one job
 //! serves all `J` of them, so every form costs a `J`-th of its preparation per sample served. Without the window only augmented entries
 //! are shared: each serves every job once and is then made anew, from storage. (An augmented entry is a window entry under another name, so
@@ -14,6 +18,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Fractions, Plan, Prediction, Split};
 use crate::Form;
+
+/// Above this many threads nothing is gained by looking at the queue for storage.
+const QUEUED_THREADS_MAX: f64 = 256.0;
+
+/// How much better a split must be to take the place of another: what leaves for it has to be read, and often decoded, once more.
+const WORTH_MOVING: f64 = 1.05;
 
 /// What can run out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -25,7 +35,7 @@ pub enum Resource {
     Cache,
     /// Bytes per second over the network.
     Network,
-    /// Seconds of all processors per second.
+    /// Seconds of all threads that prepare per second, the time in which they wait for storage included.
     Processors,
     /// Bytes per second from memory to the accelerators.
     Bus,
@@ -74,23 +84,27 @@ pub struct Profile {
     pub samples: u32,
     /// Of an average sample as stored.
     pub encoded_bytes: f64,
+    /// What it takes in memory: a little more, as memory is given out in blocks.
+    pub encoded_kept_bytes: f64,
     /// Of one after every transform that draws no random number.
     pub decoded_bytes: f64,
     /// Of one that is ready for a batch.
     pub augmented_bytes: f64,
-    /// What storage delivers.
+    /// What storage delivers to all threads together.
     pub storage_bytes_per_s: f64,
     /// What the memory for kept samples delivers.
     pub cache_bytes_per_s: f64,
     /// What lies between, if anything.
     pub network: Option<Network>,
+    /// Seconds that a read keeps a thread when no other thread reads.
+    pub read_s: f64,
     /// Seconds of one processor to decode a sample.
     pub decode_s: f64,
     /// Seconds of one processor to augment it.
     pub augment_s: f64,
     /// Seconds of one processor to put it into a batch.
     pub copy_s: f64,
-    /// How many processors prepare.
+    /// How many threads prepare, each on a processor of its own.
     pub cores: f64,
     /// What the bus to the accelerators carries, where it matters.
     pub bus_bytes_per_s: Option<f64>,
@@ -132,7 +146,7 @@ pub struct Loads {
     pub cache: f64,
     /// Bytes.
     pub network: f64,
-    /// Seconds of one processor.
+    /// Seconds of one thread.
     pub processors: f64,
     /// Bytes.
     pub bus: f64,
@@ -188,6 +202,7 @@ impl Profile {
         let positive = [
             ("samples", f64::from(self.samples)),
             ("encoded_bytes", self.encoded_bytes),
+            ("encoded_kept_bytes", self.encoded_kept_bytes),
             ("decoded_bytes", self.decoded_bytes),
             ("augmented_bytes", self.augmented_bytes),
             ("storage_bytes_per_s", self.storage_bytes_per_s),
@@ -203,7 +218,12 @@ impl Profile {
                 return Err(ProfileError::NotPositive { field, value });
             }
         }
-        let costs = [("decode_s", self.decode_s), ("augment_s", self.augment_s), ("copy_s", self.copy_s)];
+        let costs = [
+            ("read_s", self.read_s),
+            ("decode_s", self.decode_s),
+            ("augment_s", self.augment_s),
+            ("copy_s", self.copy_s),
+        ];
         for (field, value) in costs {
             if !(value >= 0.0 && value.is_finite()) {
                 return Err(ProfileError::Negative { field, value });
@@ -232,14 +252,16 @@ impl Profile {
         // How many jobs one preparation serves.
         let sharers = if self.window || form == Form::Augmented { jobs } else { 1.0 };
         let (read, cached, prepare_s) = match form {
-            Form::Storage => (self.encoded_bytes / sharers, 0.0, self.decode_s + self.augment_s),
-            Form::Encoded => (0.0, self.encoded_bytes / sharers, self.decode_s + self.augment_s),
+            Form::Storage => {
+                (self.encoded_bytes / sharers, 0.0, self.read_s + self.decode_s + self.augment_s)
+            }
+            Form::Encoded => (0.0, self.encoded_kept_bytes / sharers, self.decode_s + self.augment_s),
             Form::Decoded => (0.0, self.decoded_bytes / sharers, self.augment_s),
             // Every job reads the entry; once for all of them it is made anew and written.
             Form::Augmented => (
                 self.encoded_bytes / sharers,
                 self.augmented_bytes * (1.0 + 1.0 / sharers),
-                self.decode_s + self.augment_s,
+                self.read_s + self.decode_s + self.augment_s,
             ),
         };
         let carries_cache = self.network.is_some_and(|network| network.carries_cache);
@@ -282,11 +304,41 @@ impl Profile {
     pub fn predict(&self, budget_bytes: f64, split: Split) -> Prediction {
         let fractions = self.fractions(budget_bytes, split);
         let load = self.load(&fractions);
-        let rates = Resource::ALL.map(|resource| (resource, self.capacity(resource) / load.of(resource)));
-        let slowest =
-            rates.into_iter().reduce(|slowest, next| if next.1 < slowest.1 { next } else { slowest });
-        let (binds, samples_per_s) = slowest.expect("there are six resources");
+        let rate = |resource| (resource, self.capacity(resource) / load.of(resource));
+        let slower = |one: (Resource, f64), other: (Resource, f64)| if other.1 < one.1 { other } else { one };
+        let slowest = Resource::ALL.map(rate).into_iter().reduce(slower);
+        let (mut binds, mut samples_per_s) = slowest.expect("there are six resources");
+        let queued = self.queued_rate(&load);
+        if queued < samples_per_s {
+            samples_per_s = queued;
+            (binds, _) = slower(rate(Resource::Storage), rate(Resource::Processors));
+        }
         Prediction { split, fractions, samples_per_s, binds: Some(binds) }
+    }
+
+    /// What the threads reach when they queue for storage: they go round between work of their own, which takes each of them a while
+    /// whatever the others do, and one server that takes them one by one.
+    ///
+    /// This is mean value analysis: with one thread more, a read finds before it what all the other threads have there on average. Files
+    /// are of similar sizes, so whoever is being served is on average half done, and not, as textbooks have it, as good as not begun.
+    fn queued_rate(&self, load: &Loads) -> f64 {
+        let threads = self.cores.round();
+        // Of a read, what is not the server's own time is a latency, which all threads can wait for at once.
+        let alone = load.storage / self.encoded_bytes * self.read_s;
+        let service = (load.storage / self.storage_bytes_per_s).min(alone);
+        // Fractions of threads are no threads, and with this many the queue is empty or never so: the bounds say it all.
+        if !(1.0..=QUEUED_THREADS_MAX).contains(&threads) || service <= 0.0 {
+            return f64::INFINITY;
+        }
+        let elsewhere = load.processors - service;
+        let (mut rate, mut queue, mut busy) = (0.0, 0.0, 0.0);
+        for present in 1..=threads as u32 {
+            let stay = service * (1.0 + queue - busy / 2.0);
+            rate = f64::from(present) / (elsewhere + stay);
+            queue = rate * stay;
+            busy = (rate * service).min(1.0);
+        }
+        rate
     }
 
     /// What the model says of every split of a budget.
@@ -301,8 +353,20 @@ impl Profile {
         Ok(Plan::search(|split| self.predict(budget_bytes, split)))
     }
 
+    /// The split for a cache that serves a single job: the best without augmented samples, unless the one in force is nearly as good.
+    ///
+    /// # Errors
+    /// When the profile is none.
+    pub fn choose(&self, budget_bytes: f64, in_force: Option<Split>) -> Result<Prediction, ProfileError> {
+        let best = self.plan(budget_bytes)?.best_without_augmented();
+        let staying = in_force.map(|split| self.predict(budget_bytes, split));
+        Ok(staying
+            .filter(|staying| staying.samples_per_s * WORTH_MOVING >= best.samples_per_s)
+            .unwrap_or(best))
+    }
+
     fn fractions(&self, budget_bytes: f64, split: Split) -> Fractions {
-        let sizes = [self.encoded_bytes, self.decoded_bytes, self.augmented_bytes];
+        let sizes = [self.encoded_kept_bytes, self.decoded_bytes, self.augmented_bytes];
         split.fractions(f64::from(self.samples), budget_bytes, sizes)
     }
 }

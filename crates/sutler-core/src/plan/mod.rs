@@ -13,8 +13,12 @@
 //! Nothing is measured here. A [`Profile`] comes from whoever ran the pipeline.
 
 pub mod bottleneck;
+mod comparison;
+mod observed;
 pub mod published;
 mod split;
 
 pub use bottleneck::{Loads, Network, Profile, ProfileError, Resource};
+pub use comparison::{Answers, Comparison, Entry};
+pub use observed::Observed;
 pub use split::{Fractions, Plan, Prediction, Split};

@@ -12,7 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Plan, Prediction, Split};
+use super::{Plan, Prediction, Profile, Split};
 
 /// A cluster, as the paper measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,6 +94,33 @@ pub fn predict(platform: &Platform, dataset: &Dataset, budget_bytes: f64, split:
         + fractions.decoded * rates.decoded
         + fractions.augmented * rates.augmented;
     Prediction { split, fractions, samples_per_s, binds: None }
+}
+
+/// A rate that nothing reaches: for what the paper measures and a single machine does not have.
+const UNLIMITED: f64 = 1e15;
+
+/// What the paper's model makes of our measurements of one machine. It has one size for decoded and augmented samples, one way to read,
+/// and no costs of reading or copying, so those are left out.
+#[must_use]
+pub fn plan_of(profile: &Profile, budget_bytes: f64) -> Plan {
+    let platform = Platform {
+        nodes: 1.0,
+        gpu_samples_per_s: profile.device_samples_per_s,
+        decode_augment_samples_per_s: profile.cores / (profile.decode_s + profile.augment_s).max(1e-12),
+        augment_samples_per_s: profile.cores / profile.augment_s.max(1e-12),
+        network_bytes_per_s: profile.network.map_or(UNLIMITED, |network| network.bytes_per_s),
+        bus_bytes_per_s: profile.bus_bytes_per_s.unwrap_or(UNLIMITED),
+        cache_bytes_per_s: profile.cache_bytes_per_s,
+        storage_bytes_per_s: profile.storage_bytes_per_s,
+        network_gradient_bytes: 0.0,
+        bus_gradient_bytes: 0.0,
+    };
+    let dataset = Dataset {
+        samples: f64::from(profile.samples),
+        encoded_bytes: profile.encoded_bytes,
+        inflation: profile.decoded_bytes / profile.encoded_bytes,
+    };
+    plan(&platform, &dataset, budget_bytes)
 }
 
 /// What the paper's model says of every split.

@@ -108,10 +108,15 @@ impl Plan {
     /// Asks a model about every split.
     pub(super) fn search(predict: impl Fn(Split) -> Prediction) -> Self {
         let predictions: Vec<Prediction> = Split::all().map(predict).collect();
-        let best = predictions.iter().copied().reduce(|best, next| {
-            if next.samples_per_s > best.samples_per_s * (1.0 + EQUAL) { next } else { best }
-        });
+        let best = best_of(predictions.iter().copied());
         Self { best: best.expect("there are 5,151 splits"), predictions }
+    }
+
+    /// The best split that keeps no augmented samples: for a cache that serves a single job, which may have each of those only once.
+    #[must_use]
+    pub fn best_without_augmented(&self) -> Prediction {
+        let kept = self.predictions.iter().copied().filter(|prediction| prediction.split.augmented == 0);
+        best_of(kept).unwrap_or(self.best)
     }
 
     /// The prediction for one split in whole percents that add up to 100.
@@ -119,6 +124,14 @@ impl Plan {
     pub fn prediction(&self, split: Split) -> Option<&Prediction> {
         self.predictions.iter().find(|prediction| prediction.split == split)
     }
+}
+
+fn best_of(predictions: impl Iterator<Item = Prediction>) -> Option<Prediction> {
+    predictions.reduce(
+        |best, next| {
+            if next.samples_per_s > best.samples_per_s * (1.0 + EQUAL) { next } else { best }
+        },
+    )
 }
 
 #[cfg(test)]

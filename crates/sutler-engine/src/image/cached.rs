@@ -74,13 +74,18 @@ impl Cached {
         read.is_ok()
     }
 
-    /// Offers a sample that was just read to the cache. Where it is kept decoded, that form is made and loaded at once:
+    /// Whether a sample that came from its encoded copy may be offered, to be kept decoded instead.
+    pub fn may_change_seats(&self) -> bool {
+        self.cache.may_change_seats()
+    }
+
+    /// Offers a sample to the cache that was just read, or, unless it was `stored`, loaded from its encoded copy. Where it is kept decoded, that form is made and loaded at once:
     /// it is decoded as a whole, but only once.
     pub fn admit(
         &mut self,
         sample: SampleId,
         header: &Header,
-        bytes: &[u8],
+        (bytes, stored): (&[u8], bool),
         rng: &mut SampleRng,
         tools: (&mut Worker, &mut Plan),
     ) -> Admitted<'_> {
@@ -88,7 +93,8 @@ impl Cached {
         let Self { cache, form, decoded, scratch, .. } = self;
         let layout = if cache.keeps(Form::Decoded) { form.layout(header, scratch).ok() } else { None };
         let decoded_bytes = layout.as_ref().map(DecodedLayout::bytes);
-        let Some(seat) = cache.reserve(sample, Some(bytes.len()), decoded_bytes) else { return Admitted::No };
+        let encoded_bytes = stored.then_some(bytes.len());
+        let Some(seat) = cache.reserve(sample, encoded_bytes, decoded_bytes) else { return Admitted::No };
         let Some(layout) = layout.filter(|_| seat.form() == Form::Decoded) else {
             return Admitted::Encoded(seat);
         };

@@ -166,9 +166,10 @@ impl ImagePreparer {
         let mut rng = SampleRng::new(*seed, epoch, sample);
         pipeline.draw(&header, &mut rng, plan).map_err(|error| failure("transform", error.to_string()))?;
         let mut seat = None;
-        if let (true, Some(cached)) = (from_storage, cached) {
+        if let Some(cached) = cached.as_mut().filter(|cached| from_storage || cached.may_change_seats()) {
             let mut rng = SampleRng::new(*seed, epoch, sample);
-            match cached.admit(sample, &header, bytes, &mut rng, (&mut *worker, &mut *plan)) {
+            let offered = (bytes, from_storage);
+            match cached.admit(sample, &header, offered, &mut rng, (&mut *worker, &mut *plan)) {
                 Admitted::Decoded(layout) => return Ok(Rest::After(layout)),
                 Admitted::Encoded(reserved) => seat = Some(reserved),
                 Admitted::No => {}

@@ -93,13 +93,28 @@ impl Cache {
     /// # Errors
     /// When the memory cannot be had, or the split adds up to more than there is.
     pub fn new(options: &CacheOptions) -> Result<Self, CacheError> {
+        Self::with_forms(
+            options,
+            match options.split {
+                [_, 0] => &[Form::Encoded],
+                [0, _] => &[Form::Decoded],
+                _ => &[Form::Encoded, Form::Decoded],
+            },
+        )
+    }
+
+    /// An empty cache that is ready for every split, so that [`set_split`](Self::set_split) may choose any. It costs four bytes
+    /// per sample more than one that keeps a single form.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn for_any_split(options: &CacheOptions) -> Result<Self, CacheError> {
+        Self::with_forms(options, &[Form::Encoded, Form::Decoded])
+    }
+
+    fn with_forms(options: &CacheOptions, forms: &'static [Form]) -> Result<Self, CacheError> {
         let CacheOptions { budget_bytes, samples, split: [encoded, decoded], policy, seed, backing } =
             *options;
-        let forms: &[Form] = match (encoded, decoded) {
-            (_, 0) => &[Form::Encoded],
-            (0, _) => &[Form::Decoded],
-            _ => &[Form::Encoded, Form::Decoded],
-        };
         let memory = Memory::new(&MemoryOptions { budget_bytes, samples, forms, backing })?;
         let partition = Partition::of_percent(memory.capacity_bytes(), 0, [encoded, decoded, 0])?;
         let keeper = Keeper::new(partition, [policy; 3], seed);
@@ -108,10 +123,38 @@ impl Cache {
         Ok(Self { memory, budget_bytes, notes_uses, state, owner: std::process::id() })
     }
 
+    /// Splits the budget anew, in percent: encoded, decoded. A share that shrinks lets the newest of its samples go; one that is
+    /// being read stays until its reader is done, and whatever fits both splits stays where it is. Freed room is filled as
+    /// samples are read.
+    ///
+    /// # Errors
+    /// When the shares add up to more than there is.
+    pub fn set_split(&self, [encoded, decoded]: [u32; 2]) -> Result<(), PartitionError> {
+        // A form without a table has no seats, whatever its share.
+        let share = |form, percent| if self.keeps(form) { percent } else { 0 };
+        let shares = [share(Form::Encoded, encoded), share(Form::Decoded, decoded), 0];
+        let partition = Partition::of_percent(self.memory.capacity_bytes(), 0, shares)?;
+        if self.is_here() {
+            let mut state = self.lock();
+            let State { keeper, evicted, .. } = &mut *state;
+            keeper.set_partition(partition, evicted);
+            for (leaving, form) in evicted.drain(..) {
+                self.memory.remove(leaving, form);
+            }
+        }
+        Ok(())
+    }
+
     /// The memory behind it.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Whether samples that are kept encoded may find room to be kept decoded.
+    #[must_use]
+    pub fn may_change_seats(&self) -> bool {
+        self.keeps(Form::Encoded) && self.keeps(Form::Decoded)
     }
 
     /// Whether samples may be kept in this form.
@@ -158,7 +201,8 @@ impl Cache {
 
     /// A seat for a sample that was just read, in the form the split has room for; `None` when it may not stay.
     ///
-    /// Decoded comes first, as it saves more. When both shares are full and somebody has to leave, a sample always asks for
+    /// Decoded comes first, as it saves more. A caller that has the sample from its encoded copy says so by offering no encoded form;
+    /// it may then change seats where the decoded share has room, as it has after a [new split](Self::set_split). When both shares are full and somebody has to leave, a sample always asks for
     /// the same form, and as many ask for each as it has seats; else a sample would lose its seat in one form to
     /// take one in the other.
     #[must_use]
@@ -174,9 +218,11 @@ impl Cache {
         let mut state = self.lock();
         let state = &mut *state;
         let keeper = &mut state.keeper;
-        if keeper.nearest(sample) != Form::Storage {
-            return None; // somebody else is just putting it in
-        }
+        let changes_seats = match keeper.nearest(sample) {
+            Form::Storage => false,
+            Form::Encoded if encoded_bytes.is_none() => true,
+            _ => return None, // somebody else is just putting it in
+        };
         let bytes_of = |form| match form {
             Form::Encoded => encoded_bytes,
             Form::Decoded => decoded_bytes,
@@ -190,7 +236,10 @@ impl Cache {
         let form = [Form::Decoded, Form::Encoded]
             .into_iter()
             .find(|&form| has_room(keeper, form))
-            .unwrap_or_else(|| home(sample, keeper.kept(Form::Encoded), keeper.kept(Form::Decoded)));
+            // Nobody leaves for one that has a seat.
+            .or_else(|| {
+                (!changes_seats).then(|| home(sample, keeper.kept(Form::Encoded), keeper.kept(Form::Decoded)))
+            })?;
         let footprint = Memory::footprint(bytes_of(form)?);
         let admission = keeper.offer(sample, form, footprint, &mut state.evicted);
         for (leaving, form) in state.evicted.drain(..) {
@@ -255,10 +304,13 @@ impl Reservation<'_> {
             Ok(()) | Err(Refused::Present) => self.taken = true,
             Err(Refused::Full | Refused::Unfit) => return,
         }
-        // The seat may have gone to somebody else while the bytes were copied.
-        let state = self.cache.lock();
+        let mut state = self.cache.lock();
         if !state.keeper.contains(self.sample, self.form) {
+            // The seat has gone to somebody else while the bytes were copied.
             memory.remove(self.sample, self.form);
+        } else if self.form == Form::Decoded && state.keeper.remove(self.sample, Form::Encoded) {
+            // It has changed seats; no sample needs two.
+            memory.remove(self.sample, Form::Encoded);
         }
     }
 }

@@ -1,17 +1,20 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::plan::Comparison;
 
 /// A machine on which nothing is scarce: a million of everything.
 fn plenty() -> Profile {
     Profile {
         samples: 1_000,
         encoded_bytes: 100.0,
+        encoded_kept_bytes: 100.0,
         decoded_bytes: 500.0,
         augmented_bytes: 600.0,
         storage_bytes_per_s: 1e12,
         cache_bytes_per_s: 1e12,
         network: None,
+        read_s: 0.0,
         decode_s: 1e-6,
         augment_s: 1e-6,
         copy_s: 0.0,
@@ -173,16 +176,18 @@ fn plans_survive_json() {
 fn profiles() -> impl Strategy<Value = Profile> {
     let sizes = [1.0..1e4f64, 1.0..1e5, 1.0..1e5];
     let rates = [1e3..1e9f64, 1e3..1e9, 1e3..1e9, 1e3..1e9];
-    let costs = [0.0..1e-2f64, 0.0..1e-2, 0.0..1e-3];
+    let costs = [0.0..1e-2f64, 0.0..1e-2, 0.0..1e-3, 0.0..1e-2];
     (sizes, rates, costs, 1.0..64f64, 1.0..1e5f64, 1u32..9, any::<[bool; 4]>()).prop_map(
         |(sizes, rates, costs, cores, device, jobs, [network, carries_cache, bus, window])| Profile {
             samples: 10_000,
             encoded_bytes: sizes[0],
+            encoded_kept_bytes: sizes[0] * 1.1,
             decoded_bytes: sizes[1],
             augmented_bytes: sizes[2],
             storage_bytes_per_s: rates[0],
             cache_bytes_per_s: rates[1],
             network: network.then_some(Network { bytes_per_s: rates[2], carries_cache }),
+            read_s: sizes[0] / rates[0] + costs[3],
             decode_s: costs[0],
             augment_s: costs[1],
             copy_s: costs[2],
@@ -237,6 +242,67 @@ proptest! {
             prop_assert!(needed.of(resource) <= profile.capacity(resource) * (1.0 + 1e-9));
         }
         let binding = plan.best.binds.unwrap();
-        prop_assert!(needed.of(binding) >= profile.capacity(binding) * (1.0 - 1e-9), "{} binds", binding.name());
+        // Threads that queue for storage leave some of both unused, and never half of it.
+        let used = match binding {
+            Resource::Storage | Resource::Processors => 0.5,
+            _ => 1.0 - 1e-9,
+        };
+        prop_assert!(needed.of(binding) >= profile.capacity(binding) * used, "{} binds", binding.name());
     }
+}
+
+/// One thread reads and works in turn, so the two times add up; with many threads the slower of the two hides the other.
+#[test]
+fn a_thread_that_reads_prepares_nothing() {
+    let balanced = |threads: f64| Profile {
+        storage_bytes_per_s: 100.0 * threads,
+        read_s: 1.0 / threads,
+        decode_s: 1.0,
+        augment_s: 0.0,
+        cores: threads,
+        ..plenty()
+    };
+    let rate = |threads: f64| balanced(threads).predict(0.0, Split::new(100, 0, 0)).samples_per_s;
+    close(rate(1.0), 0.5);
+    // Two threads, a read of half a second and work of one: alone 2/1.5 a second, and they are in each other's way now and then.
+    let two = rate(2.0);
+    assert!(1.15 < two && two < 2.0 / 1.5, "{two}");
+    let many = rate(200.0) / 200.0;
+    assert!(0.9 < many && many < 1.0, "{many}");
+}
+
+/// A latency that all threads wait out at once is no queue.
+#[test]
+fn latency_without_a_queue_costs_each_thread_its_own_time() {
+    let far = Profile { read_s: 0.1, decode_s: 0.1, augment_s: 0.0, cores: 8.0, ..plenty() };
+    let rate = far.predict(0.0, Split::new(100, 0, 0)).samples_per_s;
+    assert!((rate / 40.0 - 1.0).abs() < 1e-3, "{rate}");
+}
+
+#[test]
+fn a_split_in_force_stays_until_another_is_clearly_better() {
+    // Decoding costs nine times what augmenting does, and half of the decoded samples fit.
+    let profile = Profile { decode_s: 9e-3, augment_s: 1e-3, cores: 1.0, ..plenty() };
+    let choose = |in_force| profile.choose(250_000.0, in_force).unwrap().split;
+    assert_eq!(choose(None), Split::new(0, 100, 0));
+    assert_eq!(choose(Some(Split::new(1, 99, 0))), Split::new(1, 99, 0));
+    assert_eq!(choose(Some(Split::new(100, 0, 0))), Split::new(0, 100, 0));
+    // Where augmented samples would be best, somebody who may not have them gets the best of the others.
+    let shared = Profile { augment_s: 1e-2, jobs: 4, ..profile };
+    assert!(shared.plan(60_000.0).unwrap().best.split.augmented > 0);
+    assert_eq!(shared.choose(60_000.0, None).unwrap().split.augmented, 0);
+}
+
+#[test]
+fn both_models_answer_for_a_profile() {
+    let comparison = Comparison::new(&plenty(), 70_000).unwrap();
+    let facts = serde_json::to_value(&comparison).unwrap();
+    for answers in [&facts, &facts["published"]] {
+        assert_eq!(answers["splits"].as_array().unwrap().len(), 5_151);
+        assert!(answers["best"]["predicted"].as_f64().unwrap() > 0.0);
+    }
+    assert_eq!(facts["best"]["bound_by"], "device");
+    assert_eq!(facts["profile"]["samples"], 1_000);
+    assert_eq!(comparison.ours.of("100-0-0").unwrap(), &comparison.ours.splits[0]);
+    assert!(Comparison::new(&Profile { samples: 0, ..plenty() }, 1).is_err());
 }

@@ -131,3 +131,53 @@ fn a_split_of_more_than_everything_is_refused() {
     let text = Cache::new(&options).err().expect("a refusal").to_string();
     assert!(text.contains("101 percent"), "{text}");
 }
+
+#[test]
+fn a_new_split_keeps_what_fits_both_and_lets_samples_change_seats() {
+    let options = CacheOptions {
+        budget_bytes: 1 << 20,
+        samples: 100,
+        split: [100, 0],
+        policy: Policy::Pinned,
+        seed: 1,
+        backing: Backing::Private,
+    };
+    let cache = Cache::for_any_split(&options).unwrap();
+    for sample in 0..100 {
+        assert!(matches!(offer(&cache, sample, 20 * KIB, 100 * KIB), None | Some(Form::Encoded)));
+    }
+    let before = cache.figures();
+    assert!(before.encoded.entries > 45 && before.decoded.entries == 0, "{before:?}");
+
+    // A reader keeps what it reads, although its seat is gone.
+    let newest = SampleId(before.encoded.entries as u32 - 1);
+    let held = cache.get(newest, Form::Encoded).unwrap();
+    cache.set_split([50, 50]).unwrap();
+    let mut bytes = Vec::new();
+    held.read_into(&mut bytes).unwrap();
+    assert_eq!(bytes, vec![newest.0 as u8; 20 * KIB]);
+    drop(held);
+    let after = cache.figures();
+    assert_eq!(after.encoded.entries, before.encoded.entries / 2);
+    assert_eq!(after.evicted, before.encoded.entries - after.encoded.entries);
+    assert!(cache.get(SampleId(0), Form::Encoded).is_some(), "the first to come are the last to go");
+
+    // A sample with an encoded copy moves while there is room for decoded ones, and nobody leaves for it.
+    let move_up = |sample| {
+        let reservation = cache.reserve(SampleId(sample), None, Some(100 * KIB))?;
+        let form = reservation.form();
+        reservation.commit(&[&vec![sample as u8; 100 * KIB]]);
+        Some(form)
+    };
+    let moved: Vec<_> = (0..8).map(move_up).collect();
+    assert_eq!(moved[..5], [Some(Form::Decoded); 5]);
+    assert!(moved[5..].iter().all(Option::is_none), "{moved:?}");
+    for sample in 0..5 {
+        assert!(cache.get(SampleId(sample), Form::Encoded).is_none(), "sample {sample} has two seats");
+        assert!(cache.policy_keeps(SampleId(sample), Form::Decoded));
+    }
+    let full = cache.figures();
+    assert_eq!((full.decoded.entries, full.encoded.entries), (5, after.encoded.entries - 5));
+    assert!(full.used_bytes <= full.budget_bytes);
+    assert!(cache.set_split([60, 50]).unwrap_err().to_string().contains("110 percent"));
+}

@@ -1,0 +1,225 @@
+"""Plans: what `sutler.plan` says, and that a cache which plans for itself changes no batch."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sutler
+from sutler import Cache, Loader, _sutler
+from sutler import transforms as T  # noqa: N812 - as users write it
+from sutler.testing import make_photos, throttled
+
+MEASURED = {
+    "encoded_bytes",
+    "decoded_bytes",
+    "storage_bytes_per_s",
+    "read_s",
+    "decode_s",
+    "augment_s",
+    "cores",
+}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("photos")
+    make_photos(root, 24, 2)
+    return root
+
+
+@pytest.fixture(scope="module")
+def dataset(photos: Path) -> sutler.ImageFolder:
+    return sutler.ImageFolder(
+        photos, transform=T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.ToDtype("float32")])
+    )
+
+
+# --- from Python ------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_says_what_is_best_and_of_which_measurements(dataset: sutler.ImageFolder) -> None:
+    plan = sutler.plan(dataset, memory="1MiB", time=0.2, num_workers=2)
+    assert plan.memory == 1 << 20
+    assert plan.profile["samples"] == len(dataset)
+    assert plan.profile["cores"] == 2
+    assert all(plan.profile[name] > 0 for name in MEASURED - {"decode_s", "augment_s"})
+    mean_size = np.mean([Path(path).stat().st_size for path, _ in dataset.samples])
+    assert plan.profile["encoded_bytes"] == pytest.approx(mean_size)
+    assert plan.profile["augmented_bytes"] == 64 * 64 * 3 * 4
+    assert len(plan.splits) == len(plan.published.splits) == 5151
+    assert plan.best.predicted == pytest.approx(max(each.predicted for each in plan.splits))
+    assert plan.best.predicted == plan.predicted(plan.best.split)
+    assert plan.best.bound_by in ("storage", "cache", "processors")
+    assert plan.best.split in str(plan)
+    assert "published model" in str(plan)
+    assert json.loads(plan.to_json())["best"]["split"] == plan.best.split
+    with pytest.raises(ValueError, match="add up to 100"):
+        plan.predicted("50-60-0")
+
+
+def test_a_device_can_be_what_binds(dataset: sutler.ImageFolder) -> None:
+    plan = sutler.plan(dataset, memory="64MiB", time=0.1, batch_size=10, step_time=2.0, jobs=3)
+    assert plan.best.bound_by == "device"
+    assert plan.best.predicted == pytest.approx(15.0)
+    assert plan.best.split == "100-0-0"
+
+
+def test_room_for_everything_and_a_single_sample(photos: Path, tmp_path: Path) -> None:
+    roomy = sutler.plan(sutler.ImageFolder(photos), memory="1GiB", time=0.1)
+    assert roomy.best.bound_by != "storage"
+    make_photos(tmp_path, 1, 1)
+    single = sutler.plan(sutler.ImageFolder(tmp_path), memory="1MiB", time=0.1)
+    assert single.profile["samples"] == 1
+    assert single.best.predicted > 0
+
+
+def test_slow_storage_is_found_slow(dataset: sutler.ImageFolder) -> None:
+    slow = throttled(dataset, 1e6)
+    assert len(slow) == len(dataset)
+    assert slow.fingerprint == dataset.fingerprint
+    np.testing.assert_array_equal(slow[3][0], dataset[3][0])
+    plan = sutler.plan(slow, memory="1MiB", time=1.0)
+    assert plan.profile["storage_bytes_per_s"] == pytest.approx(1e6, rel=0.1)
+    no_cache = sutler.plan(slow, memory=1, time=0.2)
+    assert no_cache.best.bound_by == "storage"
+    assert no_cache.best.predicted == pytest.approx(1e6 / no_cache.profile["encoded_bytes"], rel=0.15)
+    with pytest.raises(ValueError, match="positive"):
+        throttled(dataset, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"memory": "much"}, "not a number of bytes"),
+        ({"memory": "1MiB", "jobs": 0}, "jobs should be"),
+        ({"memory": "1MiB", "batch_size": 0}, "batch_size should be"),
+        ({"memory": "1MiB", "step_time": -1.0}, "step_time should be"),
+        ({"memory": "1MiB", "time": float("nan")}, "time should be"),
+    ],
+)
+def test_arguments_that_make_no_sense(
+    dataset: sutler.ImageFolder, arguments: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        sutler.plan(dataset, **arguments)
+
+
+def test_only_native_datasets_are_planned_for() -> None:
+    with pytest.raises(TypeError, match="list is none"):
+        sutler.plan([1, 2, 3], memory="1MiB")  # type: ignore[arg-type]
+
+
+def test_a_dataset_without_a_good_sample_says_so(tmp_path: Path) -> None:
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "broken.jpg").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match=r"none of 1 samples .*broken\.jpg"):
+        sutler.plan(sutler.ImageFolder(tmp_path), memory="1MiB")
+
+
+# --- a cache that plans for itself ------------------------------------------------------------------------------------
+
+
+def epochs(loader: Loader, count: int) -> list[Any]:
+    return [[(images.copy(), labels.copy()) for images, labels in loader] for _ in range(count)]
+
+
+def assert_same(left: list[Any], right: list[Any]) -> None:
+    for one, other in zip(left, right, strict=True):
+        for (images, labels), (other_images, other_labels) in zip(one, other, strict=True):
+            np.testing.assert_array_equal(images, other_images)
+            np.testing.assert_array_equal(labels, other_labels)
+
+
+def test_auto_plans_when_the_first_epoch_begins_and_changes_no_batch(dataset: sutler.ImageFolder) -> None:
+    arguments: dict[str, Any] = {"batch_size": 8, "shuffle": True, "output": "numpy", "num_workers": 2}
+    with Loader(dataset, **arguments) as loader:
+        expected = epochs(loader, 3)
+    with Loader(dataset, cache=Cache("400KiB", split="auto"), **arguments) as loader:
+        assert loader.stats()["cache"]["plan"] is None
+        started = time.perf_counter()
+        assert_same(expected, epochs(loader, 3))
+        assert time.perf_counter() - started < 30
+        cache = loader.stats()["cache"]
+        assert cache["plan"]["seconds"] > 0
+        assert cache["plan"]["predicted"] > 0
+        assert cache["plan"]["changes"] in (0, 1)
+        assert cache["used_bytes"] <= cache["budget_bytes"] == 400 << 10
+        shares = [int(share) for share in cache["plan"]["split"].split("-")]
+        assert sum(shares) == 100
+        assert shares[2] == 0
+        served = loader.stats()["served"]
+        assert served["encoded"] + served["decoded"] > 0
+    assert loader.stats()["cache"]["plan"]["split"] == cache["plan"]["split"]
+
+
+def test_auto_keeps_decoded_samples_where_they_all_fit(dataset: sutler.ImageFolder) -> None:
+    with Loader(dataset, 8, output="numpy", num_workers=1, cache=Cache("256MiB", split="auto")) as loader:
+        epochs(loader, 2)
+        stats = loader.stats()
+    assert stats["cache"]["plan"]["bound_by"] == "processors"
+    assert stats["cache"]["decoded"]["entries"] == len(dataset)
+
+
+def test_a_split_that_changes_between_epochs_changes_no_batch(dataset: sutler.ImageFolder) -> None:
+    arguments: dict[str, Any] = {"batch_size": 8, "shuffle": True, "output": "numpy", "num_workers": 2}
+    with Loader(dataset, **arguments) as loader:
+        expected = epochs(loader, 5)
+    with Loader(dataset, cache=Cache("400KiB", split="auto"), **arguments) as loader:
+        served = []
+        for epoch, shares in enumerate([(100, 0), (0, 100), (60, 40), (100, 0), (0, 100)]):
+            batches = iter(loader)
+            loader._backend._cache.set_split(*shares)  # type: ignore[attr-defined]
+            assert_same([expected[epoch]], [[(images.copy(), labels.copy()) for images, labels in batches]])
+            cache = loader.stats()["cache"]
+            assert cache["used_bytes"] <= cache["budget_bytes"]
+            served.append((cache["encoded"]["entries"] > 0, cache["decoded"]["entries"] > 0))
+    assert served == [(True, False), (False, True), (True, True), (True, False), (False, True)]
+
+
+def test_a_plan_that_cannot_be_made_is_said_and_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "broken.jpg").write_bytes(b"no picture")
+    bad = sutler.ImageFolder(tmp_path, transform=T.CenterCrop(8))
+    with Loader(bad, output="numpy", errors="skip", cache=Cache("1MiB", split="auto")) as loader:
+        with pytest.warns(UserWarning, match="could not plan.*none of 1 samples"):
+            assert list(loader) == []
+        plan = loader.stats()["cache"]["plan"]
+    assert plan["split"] == "100-0-0"
+    assert "none of 1 samples" in plan["reason"]
+
+
+def test_a_profile_is_mended_by_what_was_seen_and_not_by_noise() -> None:
+    profile = {
+        "samples": 1000,
+        "encoded_bytes": 1e5,
+        "encoded_kept_bytes": 1e5,
+        "decoded_bytes": 5e5,
+        "augmented_bytes": 5e5,
+        "storage_bytes_per_s": 1e9,
+        "cache_bytes_per_s": 1e10,
+        "network": None,
+        "read_s": 1e-4,
+        "decode_s": 4e-3,
+        "augment_s": 1e-3,
+        "copy_s": 0.0,
+        "cores": 2.0,
+        "bus_bytes_per_s": None,
+        "device_samples_per_s": 1e9,
+        "jobs": 1,
+        "window": False,
+    }
+    as_expected = {"storage": 500, "encoded": 0, "decoded": 500, "fetch_s": 0.05, "prepare_s": 3.0}
+    assert _sutler.correct_profile(json.dumps(profile), json.dumps(as_expected)) is None
+    slow_storage = as_expected | {"fetch_s": 50.0}
+    mended = _sutler.correct_profile(json.dumps(profile), json.dumps(slow_storage))
+    assert mended is not None
+    # With processors scarce it was worth decoding ahead; with storage that slow every read counts more.
+    before = json.loads(_sutler.choose_split(json.dumps(profile), 50_000_000))
+    after = json.loads(_sutler.choose_split(mended, 50_000_000, (before["encoded"], before["decoded"])))
+    assert before["decoded"] == 100
+    assert (after["encoded"], after["bound_by"]) == (100, "storage")
