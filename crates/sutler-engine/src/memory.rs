@@ -112,7 +112,7 @@ impl Mapping {
         Ok(Self { start, bytes }.in_huge_pages())
     }
 
-    /// Huge pages make the first touch of a large arena several times cheaper, and writing to it a twentieth; a kernel
+    /// Huge pages make the first touch of a large arena several times cheaper; a kernel
     /// without them says no, and that is fine. For files, most kernels say no unless their owner has allowed it.
     fn in_huge_pages(self) -> Self {
         // SAFETY: the range is a mapping just made, and the advice changes no contents.

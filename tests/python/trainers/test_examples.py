@@ -30,6 +30,10 @@ EXPECTED = {
         "transformers",
         r"trained 16 steps\n(.*\n)*resumed from step 5: .* without a stop: True\n",
     ),
+    "search.py": (
+        "numpy",
+        r"(learning rate .* prepared by the other jobs\n){8}4800 samples served, \d+ prepared\n",
+    ),
     "accelerate_loop.py": (
         "accelerate",
         r"epochs of 8, 8 and 8 steps\nonce more from step 2 of the second epoch: 6 steps\n",
