@@ -11,7 +11,7 @@ use crate::batch::Outcome;
 use crate::place::{Claim, Claims};
 use crate::pool::Task;
 use crate::preparation::{Elsewhere, Order};
-use crate::run::{RunState, Ticket, Waited};
+use crate::run_state::{RunState, Ticket, Waited};
 use crate::{Failure, Job, Preparer, Run, RunError, SampleRecord};
 
 /// How many cores this process may use: its affinity mask and its cgroup's quota, whichever is smaller.

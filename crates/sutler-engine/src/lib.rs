@@ -10,6 +10,7 @@ mod batch;
 mod engine;
 mod failure;
 mod image;
+mod job;
 mod memory;
 mod metrics;
 mod place;
@@ -18,12 +19,14 @@ mod preparation;
 mod process;
 mod profile;
 mod run;
+mod run_state;
 
 pub use bare::bare_rate;
 pub use batch::{Batch, OwnSample, Received};
 pub use engine::{Engine, StartError, usable_cores, what_is_left};
 pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
+pub use job::{Job, JobOptions, ServingOrder};
 pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
 pub use pool::Pool;
@@ -33,4 +36,4 @@ pub use preparation::{
 };
 pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive, end_with};
 pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};
-pub use run::{Canceller, Job, JobOptions, Next, Run, ServingOrder};
+pub use run::{Canceller, Next, Run};

@@ -7,7 +7,7 @@ use sutler_core::SampleId;
 use crate::batch::{OpenBatch, Outcome};
 use crate::engine::Shared;
 use crate::preparation::{Place, Rows, SharedRow, Target};
-use crate::run::{Ticket, TicketRows};
+use crate::run_state::{Ticket, TicketRows};
 use crate::{OwnSample, RowSpec};
 
 /// One sample's right to a row.

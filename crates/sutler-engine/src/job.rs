@@ -1,0 +1,182 @@
+//! What is prepared, how, and into which memory: the same for every epoch.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sutler_core::{Costs, JobKey};
+
+use crate::batch::block_bytes;
+use crate::pool::Pool;
+use crate::{Arena, ArenaError, ErrorPolicy, Failure, Metrics, Preparation, RowSpec};
+
+/// What a job asks of the engine beside its samples.
+#[derive(Clone, Copy, Debug)]
+pub struct JobOptions {
+    /// The most samples a batch holds.
+    pub batch_size: usize,
+    /// How many batches may be in preparation or waiting to be taken.
+    pub batches_ahead: usize,
+    /// How many delivered batches the consumer usually holds at once; memory for as many is kept ready.
+    pub batches_held: usize,
+    /// What a bad sample does.
+    pub errors: ErrorPolicy,
+    /// Whether other ranks count on this one to deliver as many batches as they do, so that a batch without a single good
+    /// sample cannot just be passed over.
+    pub in_step: bool,
+    /// Whether an epoch goes on after a batch that raised, as PyTorch's does, instead of raising the same again.
+    pub go_on: bool,
+    /// In which order the samples of an epoch are served.
+    pub order: ServingOrder,
+}
+
+/// In which order the samples of an epoch are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServingOrder {
+    /// As planned.
+    Strict,
+    /// As they get ready: each in the batch it was planned for, or earlier, or at most so many batches later. Where a batch
+    /// sampler decides what is in a batch, or one worker makes all of it, whole batches are served as they get ready, each overtaken by at most so
+    /// many.
+    Ready {
+        /// So many batches.
+        lateness: u32,
+    },
+    /// As they get ready, and those first that other jobs of the same [`Pool`] have prepared: see [`Job::sharing`].
+    Shared {
+        /// By how many batches a sample may come later than those that were begun after it.
+        lateness: u32,
+    },
+}
+
+impl ServingOrder {
+    pub(crate) fn lateness(self) -> Option<u32> {
+        match self {
+            ServingOrder::Strict => None,
+            ServingOrder::Ready { lateness } | ServingOrder::Shared { lateness } => Some(lateness),
+        }
+    }
+}
+
+/// What is prepared, how, and into which memory; the same for every epoch.
+pub struct Job {
+    pub(crate) preparation: Arc<dyn Preparation>,
+    pub(crate) options: JobOptions,
+    pub(crate) arena: Option<Arc<Arena>>,
+    pub(crate) metrics: Metrics,
+    /// What samples cost in earlier epochs.
+    costs: Mutex<Costs>,
+    failures: Mutex<EpochFailures>,
+    /// What it shares with other jobs, and its name among them.
+    pub(crate) pool: Option<(Arc<Pool>, JobKey)>,
+}
+
+/// The failures of the epoch that was begun last; of an earlier one that is still running they are nobody's business.
+#[derive(Default)]
+pub(crate) struct EpochFailures {
+    pub run: u64,
+    pub list: Vec<Failure>,
+}
+
+impl Job {
+    /// A job and its batch memory.
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    pub fn new(preparation: Arc<dyn Preparation>, options: JobOptions) -> Result<Arc<Self>, ArenaError> {
+        Self::with_memory(preparation, options, Arena::new)
+    }
+
+    /// A job whose batch memory can be handed to another process.
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    pub fn shared(preparation: Arc<dyn Preparation>, options: JobOptions) -> Result<Arc<Self>, ArenaError> {
+        Self::with_memory(preparation, options, Arena::shared)
+    }
+
+    fn with_memory(
+        preparation: Arc<dyn Preparation>,
+        options: JobOptions,
+        memory: impl FnOnce(usize, usize) -> Result<Arc<Arena>, ArenaError>,
+    ) -> Result<Arc<Self>, ArenaError> {
+        let row = preparation.row();
+        // With no batch ahead none would ever be begun.
+        let options = JobOptions { batches_ahead: options.batches_ahead.max(1), ..options };
+        let arena = match row {
+            RowSpec::Fixed { .. } => {
+                let bytes = block_bytes(row, options.batch_size).ok_or_else(|| ArenaError {
+                    bytes: usize::MAX,
+                    source: std::io::Error::other("more bytes than the address space has"),
+                })?;
+                Some(memory(bytes, options.batches_ahead + options.batches_held)?)
+            }
+            RowSpec::Varies => None,
+        };
+        Ok(Arc::new(Self {
+            preparation,
+            options,
+            arena,
+            metrics: Metrics::default(),
+            costs: Mutex::default(),
+            failures: Mutex::default(),
+            pool: None,
+        }))
+    }
+
+    /// The same job as a member of a pool, which shares prepared samples with the pool's other jobs: those must prepare the
+    /// same dataset in the same way. Ranks of one training job have the same name, and different jobs different ones.
+    ///
+    /// # Panics
+    /// When somebody else has a hold of the job already.
+    #[must_use]
+    pub fn sharing(mut self: Arc<Self>, pool: Arc<Pool>, name: JobKey) -> Arc<Self> {
+        let job = Arc::get_mut(&mut self).expect("a job joins its pool before it is given to anybody");
+        let lateness = job.options.order.lateness().unwrap_or(0);
+        job.options.order = ServingOrder::Shared { lateness };
+        job.pool = Some((pool, name));
+        self
+    }
+
+    /// What it shares with other jobs, if it does.
+    #[must_use]
+    pub fn pool(&self) -> Option<&Arc<Pool>> {
+        self.pool.as_ref().map(|(pool, _)| pool)
+    }
+
+    /// The figures so far.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The memory a sample takes.
+    #[must_use]
+    pub fn row(&self) -> RowSpec {
+        self.preparation.row()
+    }
+
+    /// The batch memory, where samples have one size.
+    #[must_use]
+    pub fn arena(&self) -> Option<&Arc<Arena>> {
+        self.arena.as_ref()
+    }
+
+    pub(crate) fn costs(&self) -> MutexGuard<'_, Costs> {
+        self.costs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn epoch_failures(&self) -> MutexGuard<'_, EpochFailures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The samples that failed in the latest epoch.
+    #[must_use]
+    pub fn failures(&self) -> Vec<Failure> {
+        self.failures_from(0)
+    }
+
+    /// The same without the first so many, for whoever knows those.
+    #[must_use]
+    pub fn failures_from(&self, first: usize) -> Vec<Failure> {
+        self.epoch_failures().list.get(first..).unwrap_or_default().to_vec()
+    }
+}
