@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sutler._output import converter
+from sutler._run import AssembledBatches
 
 if TYPE_CHECKING:
-    from sutler._epoch import Progress
     from sutler._run import RunReader
     from sutler._sutler import Array, Batch
     from sutler.loader import Loader
 
 
-class HostBatches:
+class HostBatches(AssembledBatches):
     """The batches of one epoch in host memory, one after the other."""
 
     def __init__(self, loader: Loader, run: RunReader, epoch: int) -> None:
+        super().__init__(run)
         self._loader = loader
-        self._run = run
         self._epoch = epoch
         self._convert: Callable[[Array], Any] = converter(loader.output)
         dataset = loader.dataset
@@ -30,25 +30,6 @@ class HostBatches:
             or bool(dataset.lowered.tail)
             or (loader.batch_size is None and loader._given_batch_sampler is None)
         )
-
-    @property
-    def total(self) -> int | None:
-        """How many batches there are in all, once that is known."""
-        return self._run.total
-
-    def next(self) -> tuple[Any, Progress] | None:
-        """The next batch and how far the epoch is with it; ``None`` at the end."""
-        answer = self._run.next()
-        if answer is None:
-            return None
-        batch, progress = answer
-        try:
-            return self._assemble(batch), progress
-        except StopIteration as error:
-            # It would pass for the end of the epoch.
-            raise RuntimeError(
-                "a collate_fn, target_transform or transform raised StopIteration; an epoch ends on its own"
-            ) from error
 
     def _assemble(self, batch: Batch) -> Any:
         loader = self._loader

@@ -18,6 +18,7 @@ from sutler._cuda import make_pinner
 from sutler._fetch import bulk_getter, collate_seed, fetch_many, sample_seed, samples_seed
 from sutler._keys import KeyTable
 from sutler._output import converter
+from sutler._run import AssembledBatches
 from sutler.errors import ErrorBudgetExceeded, Failure, RankOutOfStep, SampleError, sample_error
 from sutler.transforms.tail import seeded
 
@@ -83,11 +84,11 @@ class _TrainerCollation:
             return self._function(value)
 
 
-class ProcessBatches:
+class ProcessBatches(AssembledBatches):
     """The batches of one epoch, as worker processes left them."""
 
     def __init__(self, loader: Loader, run: RunReader, job: Job, epoch: int, keys: KeyTable) -> None:
-        self._run = run
+        super().__init__(run)
         self._job = job
         self._keys = keys
         self._convert = np.asarray if loader.output == "dlpack" else converter(loader.output)
@@ -99,23 +100,10 @@ class ProcessBatches:
         self._pin = make_pinner(loader.pin_memory, loader.device)
         self._schema: _schema.Schema | None = None
 
-    @property
-    def total(self) -> int | None:
-        """How many batches there are in all, once that is known."""
-        return self._run.total
-
-    def next(self) -> tuple[Any, Progress] | None:
-        """The next batch and how far the epoch is with it; ``None`` at the end."""
-        answer = self._run.next()
-        if answer is None:
-            return None
-        batch, progress = answer
-        try:
-            return self._pin(self._assemble(batch)), progress
-        except StopIteration as error:
-            raise RuntimeError("a collate_fn raised StopIteration; an epoch ends on its own") from error
-
     def _assemble(self, batch: Batch) -> Any:
+        return self._pin(self._collated(batch))
+
+    def _collated(self, batch: Batch) -> Any:
         rows = batch.take_rows()
         others = [_load(payload) for _, _, payload in rows]
         if isinstance(others[0], NotCollated):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sutler._epoch import Progress
@@ -48,3 +49,33 @@ class RunReader:
             self._feed.top_up(self._run, self._delivered)
             if self._feed.ended:
                 self.total = self._run.batches
+
+
+class AssembledBatches(ABC):
+    """The batches of a run, each made into what the user asked for when it comes."""
+
+    def __init__(self, run: RunReader) -> None:
+        self._run = run
+
+    @property
+    def total(self) -> int | None:
+        """How many batches there are in all, once that is known."""
+        return self._run.total
+
+    def next(self) -> tuple[Any, Progress] | None:
+        """The next batch and how far the epoch is with it; ``None`` at the end."""
+        answer = self._run.next()
+        if answer is None:
+            return None
+        batch, progress = answer
+        try:
+            return self._assemble(batch), progress
+        except StopIteration as error:
+            # It would pass for the end of the epoch.
+            raise RuntimeError(
+                "a collate_fn, target_transform or transform raised StopIteration; an epoch ends on its own"
+            ) from error
+
+    @abstractmethod
+    def _assemble(self, batch: Batch) -> Any:
+        """What the user asked for, from what the engine delivered."""
