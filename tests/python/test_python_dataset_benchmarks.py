@@ -6,23 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sutler.testing import make_photos
 
-from benchmarks import process_tree, python_dataset, worker_memory
+from benchmarks import process_tree, worker_memory
 from benchmarks.__main__ import main
 
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")
-
-
-def seat_here(name: str, settings: Any) -> Executor:
-    """In this process: one of its own would import torch again, which takes longer than all the rest."""
-    return ThreadPoolExecutor(1, initializer=python_dataset._take_seat, initargs=(name, settings))
 
 
 def run(capsys: pytest.CaptureFixture[str], folder: Path, *words: str) -> tuple[str, dict[str, Any]]:
@@ -32,12 +27,8 @@ def run(capsys: pytest.CaptureFixture[str], folder: Path, *words: str) -> tuple[
 
 
 def test_both_loaders_deliver_every_sample_of_a_python_dataset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(python_dataset, "seat", seat_here)
-    # Its own, so that the workers end with the test.
-    monkeypatch.setattr(python_dataset, "_loaders", {})
-    monkeypatch.setattr(python_dataset, "_makers", {})
     make_photos(tmp_path / "photos", 6, 2)
     options = ("--workers", "1", "--rounds", "2", "--batch-size", "4", "--repeat", "1")
     printed, figures = run(capsys, tmp_path, "python-dataset", "--data", str(tmp_path / "photos"), *options)
