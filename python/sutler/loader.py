@@ -33,6 +33,7 @@ from sutler._state import check_state, make_state
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
+from sutler._threads import THREAD
 from sutler.cache import Cache, read_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
@@ -202,7 +203,7 @@ class Loader(Generic[BatchType]):
         self.drop_last = drop_last
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
-        named = isinstance(multiprocessing_context, str)
+        named = isinstance(multiprocessing_context, str) and multiprocessing_context != THREAD
         self.multiprocessing_context = (
             multiprocessing.get_context(multiprocessing_context) if named else multiprocessing_context
         )

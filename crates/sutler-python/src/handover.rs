@@ -57,8 +57,8 @@ impl Handover {
     }
 
     /// Leaves an object, to be mentioned in the next answer.
-    fn leave(&self, object: Py<PyAny>) {
-        self.counter.objects.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::new(object));
+    fn leave(&self, value: Py<PyAny>) {
+        self.counter.objects.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::new(value));
     }
 
     /// So many samples of the current order are finished.
