@@ -151,11 +151,11 @@ def check_arguments(
 
 
 def warn_of_many_workers(num_workers: int) -> None:
-    """Warns, as PyTorch does, of more worker processes than cores: each wants one."""
+    """Warns, as PyTorch does, of more workers than cores: each wants one."""
     cores = usable_cores()
     if num_workers > cores:
         warnings.warn(
-            f"This loader will start {num_workers} worker processes where this process may use {cores} cores; "
+            f"This loader will start {num_workers} workers where this process may use {cores} cores; "
             "excessive worker creation might get DataLoader running slow or even freeze. Pass a lower num_workers.",
             stacklevel=3,
         )

@@ -42,8 +42,8 @@ def get_worker_info() -> Any:
     """In a worker its `id`, `num_workers`, `seed`, `dataset`, `rng` and `worker_method`; `None` in the trainer.
 
     A worker process has a copy of the dataset, and so has a worker thread that goes through a stream; other threads
-    share the trainer's. `rng` has generators that are the worker's own and start anew for every sample: `random_generator`,
-    `numpy_generator` and `torch_generator`. `worker_method` is `"multiprocessing"` or `"thread"`.
+    share the trainer's. `rng` has generators that are the worker's own and start anew for every sample:
+    `random_generator`, `numpy_generator` and `torch_generator`. `worker_method` is `"multiprocessing"` or `"thread"`.
 
     PyTorch's `torch.utils.data.get_worker_info` tells the same inside Sutler's workers.
     """

@@ -28,12 +28,14 @@ class WorkerRng:
     @property
     def random_generator(self) -> random.Random:
         """A `random.Random`."""
-        return self._get("python")
+        generator: random.Random = self._get("python")
+        return generator
 
     @property
     def numpy_generator(self) -> np.random.Generator:
         """A `numpy.random.Generator`."""
-        return self._get("numpy")
+        generator: np.random.Generator = self._get("numpy")
+        return generator
 
     @property
     def torch_generator(self) -> Any:
