@@ -38,5 +38,5 @@ maturin develop --release --locked --target-dir target/free-threaded ||
 "$python" -c 'import sys, torch, sutler; sys.exit(sys._is_gil_enabled())' ||
     fail "a library has turned the global interpreter lock on; Python names it above."
 tests=(threads streams test_payload.py test_resume.py test_ready_order.py test_samplers.py test_schema.py
-    test_slow_items.py test_worker_collation.py test_worker_processes.py conformance)
-"$python" -m pytest "${tests[@]/#/tests/python/}" "$@"
+    test_slow_items.py test_worker_collation.py test_worker_processes.py)
+"$python" -m pytest -m "not processes" docs/guides/python-datasets.md "${tests[@]/#/tests/python/}" "$@"

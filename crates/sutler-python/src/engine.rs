@@ -9,7 +9,8 @@ use pyo3::exceptions::{
 };
 use pyo3::prelude::*;
 use sutler_engine::{
-    Canceller, Connection, JobOptions, Key, Next, ProcessOptions, ProcessPreparation, Revive, RunError, ServingOrder,
+    Canceller, Connection, JobOptions, Key, Next, ProcessOptions, ProcessPreparation, Revive, RunError,
+    ServingOrder,
 };
 use sutler_media::{DType, Layout, OutputSpec};
 use sutler_service::spec::{EpochSpec, JobError, JobSpec, Memory, PolicySpec, SequenceSpec};

@@ -123,6 +123,33 @@ def test_every_worker_is_a_thread_of_its_own_that_knows_itself() -> None:
     assert len({thread for _, thread in told} | {threading.get_ident()}) == 3
 
 
+@pytest.mark.skipif(
+    getattr(sys, "_is_gil_enabled", lambda: True)(), reason="one thread at a time has the interpreter lock"
+)
+def test_threads_run_python_at_the_same_time() -> None:
+    turn = [0]
+    interval = sys.getswitchinterval()
+
+    class PingPong(Squares):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> Any:
+            # Nobody lets go of anything while waiting, so with a lock the other would have its turn once a minute.
+            for _ in range(200):
+                while turn[0] != index:
+                    pass
+                turn[0] = 1 - index
+            return index
+
+    try:
+        sys.setswitchinterval(60)
+        with make(PingPong(), batch_size=2, multiprocessing_context=None, timeout=60) as loader:
+            assert [batch.tolist() for batch in loader] == [[0, 1]]
+    finally:
+        sys.setswitchinterval(interval)
+
+
 def test_nothing_is_pickled() -> None:
     class Unpicklable:
         def __init__(self, index: int) -> None:
