@@ -11,7 +11,7 @@ unexport PYTHONHOME PYTHONPATH
 
 .PHONY: help
 help: ## List what make can do
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Install the tools: .venv with pinned packages, nasm where it is missing
@@ -37,7 +37,7 @@ test-python: develop ## Run the Python tests (PYTEST="-k resume" for some of the
 	@.venv/bin/pytest $(PYTEST)
 
 .PHONY: test-free-threaded
-test-free-threaded: ## Run the tests of Python datasets where workers are threads (PYTHON=python3.14t, PYTEST="-k resume")
+test-free-threaded: setup ## Run the tests of Python datasets where workers are threads (PYTHON=python3.14t, PYTEST="-k resume")
 	@PYTHON="$(or $(PYTHON),python3.14t)" scripts/test-free-threaded.sh $(PYTEST)
 
 .PHONY: left-behind

@@ -16,7 +16,7 @@ has "$PYTHON" || fail "\`$PYTHON\` is not there." \
         "build one with \`./configure --disable-gil\`, or install one that somebody has built."
 
 # The other packages that the tests know have no builds for it; tests that need one of them are skipped.
-packages=(hypothesis maturin numpy pillow pytest sybil torch)
+packages=(hypothesis numpy pillow pytest sybil torch)
 stamp="$environment/packages"
 wanted="$("$PYTHON" --version) ${packages[*]} $(sha256sum <requirements/dev.txt)"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
@@ -30,8 +30,7 @@ fi
 
 # The stable ABI, which one wheel for all other Pythons has, is not theirs before 3.15: PyO3 sees that, and builds for this
 # version. In a folder of its own, since the next build for another Python would begin anew in a shared one.
-export VIRTUAL_ENV="$repository/$environment" PATH="$repository/$environment/bin:$PATH"
-maturin develop --release --locked --target-dir target/free-threaded ||
+VIRTUAL_ENV="$repository/$environment" .venv/bin/maturin develop --release --locked --target-dir target/free-threaded ||
     fail "the native module did not build; the compiler's message is above."
 
 # A library that is not ready for it turns the lock on again, and the tests would be of processes.

@@ -11,6 +11,9 @@ use crate::array::Array;
 use crate::handover::python_object;
 use crate::served::Positions;
 
+/// A sample that a worker prepared: its row, whether it is in the block there, and what is not.
+type Row = (usize, bool, Option<Py<PyAny>>);
+
 /// A finished batch; the arrays it hands out share its memory.
 #[pyclass(frozen)]
 pub struct Batch {
@@ -51,7 +54,7 @@ impl Batch {
 
     /// The samples that workers prepared: row in the block, whether it is there, and what is not; that as bytes from a
     /// process, and from a thread as the object it left.
-    fn take_rows(&self, py: Python<'_>) -> PyResult<Vec<(usize, bool, Option<Py<PyAny>>)>> {
+    fn take_rows(&self, py: Python<'_>) -> PyResult<Vec<Row>> {
         let beside = |payload: Parcel| match payload {
             Parcel::Bytes(bytes) if bytes.is_empty() => Ok(None),
             Parcel::Bytes(bytes) => Py::new(py, Array::bytes(bytes)).map(|array| Some(array.into_any())),
