@@ -38,7 +38,7 @@ test-python: develop ## Run the Python tests (PYTEST="-k resume" for some of the
 
 .PHONY: test-free-threaded
 test-free-threaded: setup ## Run the tests of Python datasets where workers are threads (PYTHON=python3.14t, PYTEST="-k resume")
-	@PYTHON="$(or $(PYTHON),python3.14t)" scripts/test-free-threaded.sh $(PYTEST)
+	@PYTHON="$(PYTHON)" scripts/test-free-threaded.sh $(PYTEST)
 
 .PHONY: left-behind
 left-behind: develop ## Interrupt training jobs at random moments and look for what is left (ROUNDS=200, SEED= to repeat)
