@@ -25,7 +25,7 @@ Progress = int | StreamProgress | Positions
 class Position:
     """Where a job stands: its epoch, and how much of the epoch's sequence all ranks have consumed."""
 
-    __slots__ = ("complete", "consumed", "drawing", "drawn", "epoch", "origin", "served", "streams")
+    __slots__ = ("before", "complete", "consumed", "drawing", "drawn", "epoch", "origin", "served", "streams")
 
     def __init__(self, epoch: int, consumed: int, drawn: dict[str, Any] | None = None) -> None:
         self.epoch = epoch
@@ -34,7 +34,9 @@ class Position:
         self.drawn = drawn
         #: What draws from the sampler, while the epoch runs.
         self.drawing: Drawing | None = None
-        #: Which positions are done beyond what is consumed, where batches are not served in order.
+        #: The places of the sequence that the whole job had done when the rest was dealt out over its ranks anew.
+        self.before: Served | None = None
+        #: Which positions of this rank's share are done beyond that, where batches are not served in order.
         self.served: Served | None = None
         #: Whether the epoch's last batch is in the trainer's hands, so that a checkpoint belongs to the next epoch.
         self.complete = False
@@ -46,6 +48,7 @@ class Position:
     def copy(self) -> Position:
         """The same place, to go on from."""
         copied = Position(self.epoch, self.consumed, self.drawn)
+        copied.before = self.before
         copied.served = None if self.served is None else Served(self.served.save())
         copied.streams = copied.origin = self.streams
         return copied
@@ -53,6 +56,8 @@ class Position:
     def is_where(self, other: Position) -> bool:
         """Whether both name the same place."""
         if (self.epoch, self.consumed) != (other.epoch, other.consumed) or self.origin is not other.origin:
+            return False
+        if self.before is not other.before:  # shared by all copies, since nothing is added to it
             return False
         if self.served is None or other.served is None:
             return self.served is other.served

@@ -28,6 +28,11 @@ def make_stream_state(streams: StreamBackend, position: Position) -> dict[str, A
 
 def check_stream_state(streams: StreamBackend, state: Any) -> Position:
     """The position in a state, if the state belongs to this loader."""
+    if isinstance(state, list | tuple):
+        raise ValueError(
+            "this is a list of states, and each rank of a job over a stream goes on from a state of its own, as nobody "
+            "but the stream knows how it is shared out; load the state that this rank saved"
+        )
     if not isinstance(state, dict):
         raise ValueError(f"this is not a state of a sutler.Loader but a {type(state).__name__}")
     if state.get("sampling") != "stream":

@@ -133,6 +133,7 @@ class Engine:
         rank: int,
         world_size: int,
         samples: int | None = None,
+        before: Served | None = None,
         done: Served | None = None,
     ) -> Run: ...
     def start_drawn(
@@ -258,6 +259,18 @@ class Served:
     """The positions of an epoch that are in the trainer's hands."""
 
     def __new__(cls, saved: str | None = None) -> Served: ...
+    @staticmethod
+    def by_ranks(
+        ranks: Sequence[Served],
+        *,
+        samples: int,
+        shuffle: bool,
+        seed: int,
+        epoch: int,
+        consumed: int,
+        by_sample: bool,
+        before: Served | None = None,
+    ) -> Served: ...
     def save(self) -> str: ...
     def mark(self, positions: Positions) -> None: ...
     def is_done(self, position: int) -> bool: ...
@@ -285,6 +298,7 @@ def plan_batches(
     drop_last: bool,
     rank: int,
     world_size: int,
+    before: Served | None = None,
     done: Served | None = None,
 ) -> list[tuple[list[int], int, Positions]]: ...
 def end_with(trainer: int, traces: list[str]) -> None: ...

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
@@ -511,6 +511,7 @@ class Loader(Generic[BatchType]):
                 drop_last=self.drop_last,
                 rank=self.rank,
                 world_size=self.world_size,
+                before=position.before,
                 done=position.served,
             )
             total, samples = len(planned), sum(len(numbers) for numbers, _, _ in planned)
@@ -546,6 +547,7 @@ class Loader(Generic[BatchType]):
                 rank=self.rank,
                 world_size=self.world_size,
                 samples=len(self.dataset),
+                before=position.before,
                 **at,
             )
             return run, job, None
@@ -584,20 +586,22 @@ class Loader(Generic[BatchType]):
 
         Valid between any two batches. In strict order all ranks consume in step, so one rank's state can be loaded by
         all of them, and by any other number of them. With ``order="ready"`` each rank has served samples of its own, so
-        each saves a state and loads that one. The reference page of this class explains every key.
+        each saves a state. The reference page of this class explains every key.
         """
         return make_state(self, self._standing())
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Goes on from a saved state: the next ``iter(loader)`` delivers the exact rest of that epoch.
 
-        ``batch_size``, ``num_workers`` and ``world_size`` may differ from those it was saved with, but ``world_size``
-        not in the middle of an epoch with ``order="ready"``. For an iterable dataset ``num_workers`` must be the same,
-        as each worker goes through the dataset on its own. A sampler of yours must draw what it drew before, which is
-        checked when the epoch begins.
+        ``batch_size``, ``num_workers`` and ``world_size`` may differ from those it was saved with. For another
+        ``world_size`` in the middle of an epoch with ``order="ready"`` or ``"shared"``, pass the list of the states of
+        all ranks; the rest of the epoch is then dealt out anew. For an iterable dataset ``num_workers`` must be the
+        same, as each worker goes through the dataset on its own. A sampler of yours must draw what it drew before,
+        which is checked when the epoch begins.
 
         Raises:
-            ValueError: The state belongs to another dataset or another order; the message shows both sides.
+            ValueError: The state belongs to another dataset or another order, or states do not belong together; the
+                message shows both sides.
         """
         self._resume = check_state(self, state)
         self._clock.go_on_to(self._resume.epoch)

@@ -80,7 +80,7 @@ impl Engine {
 
     /// Begins an epoch over all samples, from a cursor on. How many there are may be told anew for each epoch.
     #[allow(clippy::too_many_arguments)] // one call per epoch, by keyword
-    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size, samples=None, done=None))]
+    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size, samples=None, before=None, done=None))]
     fn start(
         &self,
         py: Python<'_>,
@@ -94,11 +94,13 @@ impl Engine {
         rank: u32,
         world_size: u32,
         samples: Option<u32>,
+        before: Option<&Served>,
         done: Option<&Served>,
     ) -> PyResult<Run> {
         let samples = samples.unwrap_or(job.samples);
         let sequence = SequenceSpec::Own { samples, shuffle, seed, batch_size, drop_last, rank, world_size };
-        self.begin(py, job, EpochSpec { epoch, consumed, done: done.map(Served::copy), sequence })
+        let (before, done) = (before.map(Served::copy), done.map(Served::copy));
+        self.begin(py, job, EpochSpec { epoch, consumed, before, done, sequence })
     }
 
     /// Begins an epoch that a sampler draws; see `Run.extend`.
@@ -115,7 +117,11 @@ impl Engine {
         done: Option<&Served>,
     ) -> PyResult<Run> {
         let sequence = SequenceSpec::Drawn { batch_size, drop_last };
-        self.begin(py, job, EpochSpec { epoch, consumed, done: done.map(Served::copy), sequence })
+        self.begin(
+            py,
+            job,
+            EpochSpec { epoch, consumed, before: None, done: done.map(Served::copy), sequence },
+        )
     }
 
     /// Begins an epoch that a batch sampler draws; see `Run.extend_batches`.
@@ -129,7 +135,11 @@ impl Engine {
         done: Option<&Served>,
     ) -> PyResult<Run> {
         let sequence = SequenceSpec::Batches;
-        self.begin(py, job, EpochSpec { epoch, consumed, done: done.map(Served::copy), sequence })
+        self.begin(
+            py,
+            job,
+            EpochSpec { epoch, consumed, before: None, done: done.map(Served::copy), sequence },
+        )
     }
 
     /// Ends the threads and waits for them.
