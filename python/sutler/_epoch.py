@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sutler._cuda import DevicePrefetcher
 from sutler._device_ops import device_finisher
 from sutler._run import TimedOutError
+from sutler._stream_figures import MeasuredStream
 from sutler._stream_progress import StreamProgress
 from sutler._sutler import Positions, Served
 
@@ -105,6 +106,16 @@ class EpochIterator(Iterator[Any]):
     def epoch(self) -> int:
         """The epoch that this is a pass of."""
         return self._position.epoch
+
+    def is_planned_at(self, position: Position) -> bool:
+        """Whether the epoch is to begin there."""
+        return self._position.is_where(position)
+
+    def planned(self) -> Position:
+        """Where the epoch is to begin, as far as that is settled before its first batch is asked for."""
+        if self._started and self._owner == os.getpid() and isinstance(self._source, MeasuredStream):
+            self._position.streams = self._source.beginning
+        return self._position
 
     def begin(self) -> None:
         """Settles which epoch this is, now that it counts."""

@@ -42,7 +42,8 @@ def _check_agreement(states: list[dict[str, Any]]) -> None:
             if state[key] != first[key]:
                 raise ValueError(
                     f"the states do not belong together: number 0 of the list has {key}={first[key]!r}, number "
-                    f"{number} has {key}={state[key]!r}. Pass the states that all ranks of one job saved after the same batch."
+                    f"{number} has {key}={state[key]!r}. Pass the states that all ranks of one job saved after the "
+                    "same batch."
                 )
         if state.get("before") != first.get("before"):
             raise ValueError(

@@ -20,7 +20,7 @@ from sutler._stream_processes import StreamWorkers
 from sutler._stream_progress import StreamProgress
 from sutler._stream_random import TrainerRandom
 from sutler._stream_reader import EndOfStream, StreamReader, tell_epoch
-from sutler._stream_worker import BEGAN, END, StreamOptions
+from sutler._stream_worker import END, StreamOptions
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
@@ -58,6 +58,8 @@ class InlineStream:
     def __init__(
         self, options: StreamOptions, dataset: Any, progress: StreamProgress, pin: Callable[[Any], Any]
     ) -> None:
+        #: Where the epoch began.
+        self.beginning = progress
         self._progress = progress
         self._pin = pin
         self._reader = StreamReader(
@@ -104,6 +106,7 @@ class WorkerStream:
     ) -> None:
         self._workers = workers
         self._progress = progress
+        self._beginning = progress
         #: Whether whoever is ready is served, rather than one worker after the other.
         self._ready = ready
         self._timeout = timeout
@@ -115,22 +118,37 @@ class WorkerStream:
         self._closed = False
         self._stop, self._stopper = socket.socketpair()
 
+    @property
+    def beginning(self) -> StreamProgress:
+        """Where the epoch began, with what workers that stayed drew in earlier ones."""
+        with self._lock:
+            self._hear_of_earlier_epochs()
+            return self._beginning
+
+    def _hear_of_earlier_epochs(self) -> None:
+        """What all drew before the epoch must be known before the first state can be told."""
+        while self._workers.unheard and not self._closed:
+            unheard = self._workers.unheard
+            received = self._workers.receive(unheard, self._progress, self._timeout, self._stop)
+            if received is None:
+                return
+            worker, answer = received
+            self._beginning = self._beginning.began(worker, answer.progress, self._workers.base_seed)
+            self._progress = self._beginning
+
     def next(self) -> tuple[Any, StreamProgress] | None:
         """The next batch and how far the stream is read with it; ``None`` at the end."""
         with self._lock:
+            self._hear_of_earlier_epochs()
             while not self._closed:
                 waiting = self._progress.waiting()
                 if not waiting:
                     return None
-                # What all drew before the epoch must be known before the first state can be asked for.
-                candidates = self._workers.unheard or (waiting if self._ready else waiting[:1])
+                candidates = waiting if self._ready else waiting[:1]
                 received = self._workers.receive(candidates, self._progress, self._timeout, self._stop)
                 if received is None:
                     return None
                 worker, answer = received
-                if answer.kind == BEGAN:
-                    self._progress = self._progress.began(worker, answer.progress, self._workers.base_seed)
-                    continue
                 if answer.kind == END:
                     self._progress = self._progress.ended(worker)
                     continue

@@ -375,11 +375,19 @@ class Loader(Generic[BatchType]):
     def _standing(self) -> Position:
         """Where the next batch comes from, as far as a checkpoint is concerned."""
         epoch = self._clock.epoch
-        if self._resume is not None and self._resume.epoch == epoch:
-            return self._resume
-        position = self._position
-        if position is None or position.complete or (self._clock.chosen and position.epoch != epoch):
-            return Position(epoch, 0)
+        if self._resume is None or self._resume.epoch != epoch:
+            position = self._position
+            left = position is None or position.complete or (self._clock.chosen and position.epoch != epoch)
+            if position is not None and not left:
+                return position
+        return self._planned(self._first_position(epoch))
+
+    def _planned(self, position: Position) -> Position:
+        """The same place, with what a pass that was made, and not yet asked for a batch, has drawn there."""
+        if self._streams is not None:
+            for iterator in self._iterators:
+                if not iterator.begun and iterator.is_planned_at(position):
+                    return iterator.planned()
         return position
 
     def __iter__(self) -> Iterator[BatchType]:
