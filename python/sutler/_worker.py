@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from sutler import _payload, _schema, _sutler, _worker_errors
-from sutler._collated import Collated, NotCollated
+from sutler._collated import SHARED_BYTES_MIN, Collated, CollatedLayout, NotCollated
 from sutler._fetch import bulk_getter, collate_seed, fetch_many, sample_seed, samples_seed
 from sutler._schema_writer import SchemaWriter
 from sutler._worker_info import WorkerInfo, enter_worker
@@ -100,6 +100,8 @@ class Worker:
         self._position = MAILBOX_START
         self._replies = bytearray()
         self._writer: SchemaWriter | None = None
+        #: The memory of collated batches, and how much of it one may take.
+        self._batches: tuple[memoryview, CollatedLayout] | None = None
         self._proposed = False
         self._keys: dict[int, Any] = {}
         self._many = bulk_getter(dataset) if options.batched else None
@@ -164,7 +166,11 @@ class Worker:
         (size,) = struct.unpack_from("<Q", body)
         shared = mmap.mmap(descriptor, size)
         os.close(descriptor)
-        self._writer = SchemaWriter(pickle.loads(body[8:]), np.frombuffer(shared, dtype=np.uint8))
+        layout = pickle.loads(body[8:])
+        if isinstance(layout, CollatedLayout):
+            self._batches = memoryview(shared), layout
+        else:
+            self._writer = SchemaWriter(layout, np.frombuffer(shared, dtype=np.uint8))
         self._proposed = True
 
     def _take_keys(self, body: bytes) -> None:
@@ -188,7 +194,8 @@ class Worker:
         samples = self._samples(epoch, keys)
         # Where a worker died over a sample, what is left of its batch comes in parts, and the trainer collates.
         if whole_batch and self._options.collate_batches is not None:
-            self._answer_batch(epoch, keys, list(samples))
+            (offset,) = struct.unpack_from("<q", body, len(body) - count * ROW_BYTES)
+            self._answer_batch(epoch, keys, list(samples), offset)
             return
         if late:
             finished = list(samples)
@@ -241,27 +248,35 @@ class Worker:
         if torch is not None:
             torch.default_generator.manual_seed(seed)
 
-    def _answer_batch(self, epoch: int, keys: list[Any], samples: list[Any]) -> None:
+    def _answer_batch(self, epoch: int, keys: list[Any], samples: list[Any], offset: int) -> None:
         """Answers for all samples of a batch: the first good one brings the whole batch, collated."""
         good = [index for index, sample in enumerate(samples) if not isinstance(sample, _Raised)]
-        where = (0, 0)
+        nothing = where = (0, 0, 0)
         if good and (self._options.leaves_out or len(good) == len(samples)):
             self._seed(collate_seed(self._options.sample_seed, epoch, [keys[index] for index in good]))
-            where = self._leave_batch([samples[index] for index in good])
+            where = self._leave_batch([samples[index] for index in good], offset)
         for sample in samples:
             if isinstance(sample, _Raised):
                 self._say_raised(sample.error)
             else:
-                self._say(b"R", struct.pack("<QQQ", 0, *where))
-                where = (0, 0)
+                self._say(b"R", struct.pack("<QQQ", *where))
+                where = nothing
 
-    def _leave_batch(self, samples: list[Any]) -> tuple[int, int]:
+    def _leave_batch(self, samples: list[Any], offset: int) -> tuple[int, int, int]:
+        """Collates; tells whether the batch is in its own memory, and where else in the mailbox."""
         try:
             batch = self._options.collate_batches(samples if self._options.batched else samples[0])
-            return self._leave(Collated(batch))
+            head, views, size = _payload.dump(Collated(batch))
         except Exception as error:
             _, exception = _worker_errors.describe(error, self._options.worker)
-            return self._leave(NotCollated(exception))
+            return 0, *self._leave(NotCollated(exception))
+        if self._batches is not None and offset >= 0 and size <= self._batches[1].bytes:
+            _payload.write(self._batches[0][offset : offset + size], head, views)
+            return 1, 0, 0
+        if size >= SHARED_BYTES_MIN and not self._proposed:
+            layout = CollatedLayout.for_batches_like(size)
+            self._say_proposal(layout.bytes, layout)
+        return 0, *self._leave_parts(size, lambda target: _payload.write(target, head, views))
 
     def _answer(self, sample: Any, offset: int, row: int) -> None:
         if isinstance(sample, _Raised):
@@ -295,7 +310,11 @@ class Worker:
         self._proposed = True
         schema = _schema.propose(sample, self._options.batch_rows)
         if schema is not None:
-            self._say(b"P", struct.pack("<Q", schema.bytes) + pickle.dumps(schema))
+            self._say_proposal(schema.bytes, schema)
+
+    def _say_proposal(self, batch_bytes: int, layout: Any) -> None:
+        self._proposed = True
+        self._say(b"P", struct.pack("<Q", batch_bytes) + pickle.dumps(layout))
 
 
 def _copy(target: memoryview, data: bytes) -> None:
