@@ -103,6 +103,11 @@ class EpochIterator(Iterator[Any]):
             self._start()
 
     @property
+    def running(self) -> bool:
+        """Whether batches are being prepared for it."""
+        return self._started and self._call_off.alive
+
+    @property
     def epoch(self) -> int:
         """The epoch that this is a pass of."""
         return self._position.epoch
@@ -121,20 +126,24 @@ class EpochIterator(Iterator[Any]):
         """Settles which epoch this is, now that it counts."""
         if self.begun:
             return
-        position = self._loader._settle(self._position)
-        if position is not self._position:
+        loader = self._loader
+        position = loader._settle(self._position)
+        # A process group may have come in between. How the ranks share a stream is the stream's own to say.
+        share_changed = self._started and self._place != (loader.rank, loader.world_size)
+        if position is not self._position or (share_changed and position.streams is None):
             self.close()
             self._position = position
             self._started = False
         if not self._started:
             self._start()
-        self._loader._epoch_began(position)
+        loader._epoch_began(position)
         self.begun = True
 
     def _start(self) -> None:
         """Begins the native side at the current position: at first, and again in a forked child."""
         loader = self._loader
         self._owner = os.getpid()
+        self._place = loader.rank, loader.world_size
         self._source, call_off = loader._source(self._position)
         self._delivered = 0
         #: The worker processes; by the name that programs which watch over PyTorch's know them.

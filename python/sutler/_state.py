@@ -29,7 +29,7 @@ def _describe_order(loader: Loader) -> str:
 def make_state(loader: Loader, position: Position) -> dict[str, Any]:
     """The state of a loader at a position."""
     if loader._streams is not None:
-        return make_stream_state(loader._streams, position)
+        return make_stream_state(loader._streams, position, loader.num_workers)
     # Where batches are served in order, what is consumed says it all; and then any rank may load any rank's state.
     served = _saved(position.served)
     return {
@@ -55,7 +55,7 @@ def _saved(served: _sutler.Served | None) -> Any:
 def check_state(loader: Loader, state: Any) -> Position:
     """The position in a state, or in the states of all ranks, if they belong to this loader."""
     if loader._streams is not None:
-        return check_stream_state(loader._streams, state)
+        return check_stream_state(loader._streams, state, loader.num_workers)
     if isinstance(state, list | tuple):
         return check_job_states(loader, [(one, _check_one(loader, one)) for one in state])
     position = _check_one(loader, state)

@@ -253,7 +253,7 @@ class Loader(Generic[BatchType]):
                 None if batch_size is None else own_batch_sampler(self.sampler, batch_size, drop_last)
             )
 
-        self._streams = StreamBackend(self) if is_stream(dataset) else None
+        self._streams = StreamBackend(dataset, persistent=persistent_workers) if is_stream(dataset) else None
         if self._streams is None:
             self._backend: Backend = make_backend(self, dataset)
         #: How many samples a stream was said to have when the loader's length was asked for.
@@ -262,6 +262,8 @@ class Loader(Generic[BatchType]):
         self._resume: Position | None = None
         self._engine: _sutler.Engine | None = None
         self._job: _sutler.Job | None = None
+        #: Whether the job was made for several ranks, so that it may not leave a batch out.
+        self._in_step = False
         self._drawing: Drawing | None = None
         self._pinned: PinnedArena | None = None
         self._owner = os.getpid()
@@ -344,19 +346,51 @@ class Loader(Generic[BatchType]):
             self._backend.forget()
             self._last_figures = ({}, [])
             self._iterators = weakref.WeakSet()
-        if self._engine is None or self._job is None:
+        if self._job is None:
             held = BATCHES_HELD + (2 * BATCHES_AHEAD if self.device is not None else 0)
             ahead = self._batches_ahead(batch_size)
-            self._job = self._backend.make_job(batch_size, ahead, held, in_step=self.world_size > 1)
+            self._in_step = self.world_size > 1
+            self._job = self._backend.make_job(batch_size, ahead, held, in_step=self._in_step)
+            if (self.pin_memory or is_cuda(self.device)) and self._job.arena is not None:
+                self._pinned = PinnedArena(*self._job.arena)
+        if self._engine is None:
             self._engine = _sutler.Engine(0 if self._backend.agent else self.num_workers)
             # Threads that run on their own end with their engine. Those with a worker process each must be waited for:
             # they call Python when one dies, which nobody may do once the interpreter is on the way out.
             if not isinstance(self.dataset, NativeDataset):
                 things = (self._backend, self._engine, self._job, self._owner)
                 self._abandoned = weakref.finalize(self, end_all, *things)
-            if (self.pin_memory or is_cuda(self.device)) and self._job.arena is not None:
-                self._pinned = PinnedArena(*self._job.arena)
         return self._engine, self._job
+
+    def _end_what_is_outdated(self) -> None:
+        """Ends threads and workers of another number than the loader is to have now, and a job of another world.
+
+        Users may change ``num_workers`` between two epochs, and a process group may come after the first one. Where
+        another epoch is still under way, what it runs on serves the next one, too.
+        """
+        engine, job = self._engine, self._job
+        under_way = any(iterator.running for iterator in self._iterators)
+        if engine is None or job is None or self._owner != os.getpid() or under_way:
+            return
+        other_team = self._backend.agent is None and engine.threads != self.num_workers
+        other_world = self._in_step != (self.world_size > 1)
+        if not other_team and not other_world:
+            return
+        self._last_figures = self._figures()
+        if not isinstance(self.dataset, NativeDataset):
+            end_all(self._backend, engine, job, self._owner)
+            if self._abandoned is not None:
+                self._abandoned.detach()
+            self._engine = self._job = None
+            return
+        if other_team:
+            engine.close()
+            self._engine = None
+        if other_world:
+            self._backend.hang_up(job)
+            if self._pinned is not None:
+                self._pinned.close()
+            self._job = self._pinned = None
 
     # --- epochs ----------------------------------------------------------------------------------------------------
 
@@ -467,7 +501,7 @@ class Loader(Generic[BatchType]):
         """Begins an epoch at a position: its batches, and how to call the rest off."""
         if self._streams is not None:
             self._check_open()
-            stream, position.streams = self._streams.begin(position.streams)
+            stream, position.streams = self._streams.begin(self, position.streams)
             return stream, stream.close
         # A sampler that draws otherwise than before is found out here, before anything is started.
         begun = position.consumed > 0 or position.served is not None
@@ -477,6 +511,7 @@ class Loader(Generic[BatchType]):
             else 0
         )
         position.drawn = None
+        self._end_what_is_outdated()
         if self._in_process():
             inline = self._plan_in_process(position, first)
             return inline, inline.close
