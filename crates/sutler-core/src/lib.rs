@@ -19,6 +19,7 @@ mod rng;
 mod sample;
 mod shard;
 mod shared;
+mod slots;
 
 pub use assembly::{Assembly, Place};
 pub use costs::Costs;

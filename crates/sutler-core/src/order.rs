@@ -514,11 +514,7 @@ mod tests {
             indices in prop::collection::vec(0u64..50, 0..60), batch_size in 1u32..9, pieces in 1usize..9, drop_last: bool, done in prop::collection::vec(any::<bool>(), 60),
         ) {
             let start = JobCursor { epoch: 0, consumed: 7 };
-            let mut ledger = Ledger::new(10);
-            for (position, _) in done[..10].iter().enumerate().filter(|(_, done)| **done) {
-                ledger.lease(position as u32).unwrap();
-                ledger.serve(position as u32).unwrap();
-            }
+            let ledger = Ledger::with_served(10, (0..10).filter(|&position| done[position as usize]));
             for resumed in [false, true] {
                 let plan = || {
                     let plan = EpochPlan::to_be_drawn(batch_size, drop_last, start).unwrap();
@@ -552,11 +548,8 @@ mod tests {
             for rank in 0..world {
                 let spec = JobSpec { batch_size, drop_last: false, shard: Shard::new(rank, world).unwrap() };
                 let whole = plan(n, &spec, JobCursor::start_of(3));
-                let mut ledger = Ledger::new(whole.positions() as u32);
-                for position in (0..ledger.len()).filter(|&position| done[position as usize]) {
-                    ledger.lease(position).unwrap();
-                    ledger.serve(position).unwrap();
-                }
+                let positions = whole.positions() as u32;
+                let ledger = Ledger::with_served(positions, (0..positions).filter(|&position| done[position as usize]));
                 let expected: Vec<u32> =
                     (0..whole.steps()).filter(|&step| !done[step as usize]).map(|step| whole.sample(step).0).collect();
                 let rest = whole.without(ledger);
