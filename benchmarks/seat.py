@@ -9,5 +9,5 @@ from typing import Any
 
 
 def seat(take: Callable[..., None] | None = None, *arguments: Any) -> Executor:
-    """A process that begins with a call. Started afresh, it inherits no threads, and no memory that another has freed."""
+    """A process that begins with a call. Started afresh, it has neither threads nor freed memory of anybody else's."""
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), take, arguments)

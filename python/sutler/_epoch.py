@@ -144,7 +144,7 @@ class EpochIterator(Iterator[Any]):
         loader = self._loader
         self._owner = os.getpid()
         self._place = loader.rank, loader.world_size
-        self._source, call_off = loader._source(self._position)
+        self._source, call_off = loader._begin(self._position)
         self._delivered = 0
         #: The worker processes; by the name that programs which watch over PyTorch's know them.
         self._workers = loader._processes(self._source)

@@ -266,10 +266,13 @@ class Worker:
         """Collates; tells whether the batch is in its own memory, and where else in the mailbox."""
         try:
             batch = self._options.collate_batches(samples if self._options.batched else samples[0])
-            head, views, size = _payload.dump(Collated(batch))
+            return self._leave_collated(Collated(batch), offset)
         except Exception as error:
             _, exception = _worker_errors.describe(error, self._options.worker)
             return 0, *self._leave(NotCollated(exception))
+
+    def _leave_collated(self, collated: Collated, offset: int) -> tuple[int, int, int]:
+        head, views, size = _payload.dump(collated)
         if self._batches is not None and offset >= 0 and size <= self._batches[1].bytes:
             _payload.write(self._batches[0][offset : offset + size], head, views)
             return 1, 0, 0

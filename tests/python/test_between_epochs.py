@@ -63,8 +63,8 @@ def test_another_number_of_threads(augmented: sutler.ImageFolder) -> None:
         for count in (1, 3, 0, 2):
             loader.num_workers = count
             assert sorted(index for *_, ids in loader for index in ids.tolist()) == list(range(41))
-            assert loader._engine is not None
-            assert loader._engine.threads == count
+            assert loader._room.engine is not None
+            assert loader._room.engine.threads == count
         assert loader.stats()["samples"] == 4 * 41
 
 
