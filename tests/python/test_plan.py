@@ -19,9 +19,11 @@ MEASURED = {
     "decoded_bytes",
     "storage_bytes_per_s",
     "read_s",
+    "read_work_s",
+    "recall_s",
     "decode_s",
     "augment_s",
-    "cores",
+    "share",
 }
 
 
@@ -46,7 +48,9 @@ def test_a_plan_says_what_is_best_and_of_which_measurements(dataset: sutler.Imag
     plan = sutler.plan(dataset, memory="1MiB", time=0.2, num_workers=2)
     assert plan.memory == 1 << 20
     assert plan.profile["samples"] == len(dataset)
-    assert plan.profile["cores"] == 2
+    assert plan.profile["threads"] == 2
+    assert plan.profile["cores"] == min(2, _sutler.usable_cores())
+    assert plan.profile["share"] <= 1
     assert all(plan.profile[name] > 0 for name in MEASURED - {"decode_s", "augment_s"})
     mean_size = np.mean([Path(path).stat().st_size for path, _ in dataset.samples])
     assert plan.profile["encoded_bytes"] == pytest.approx(mean_size)
@@ -204,10 +208,14 @@ def test_a_profile_is_mended_by_what_was_seen_and_not_by_noise() -> None:
         "cache_bytes_per_s": 1e10,
         "network": None,
         "read_s": 1e-4,
+        "read_work_s": 0.0,
+        "recall_s": 0.0,
         "decode_s": 4e-3,
         "augment_s": 1e-3,
         "copy_s": 0.0,
+        "threads": 2.0,
         "cores": 2.0,
+        "share": 1.0,
         "bus_bytes_per_s": None,
         "device_samples_per_s": 1e9,
         "jobs": 1,

@@ -39,6 +39,7 @@ impl Profile {
         Some(Profile {
             storage_bytes_per_s: self.storage_bytes_per_s / fetch,
             read_s: self.read_s * fetch,
+            recall_s: self.recall_s * prepare,
             decode_s: self.decode_s * prepare,
             augment_s: self.augment_s * prepare,
             copy_s: self.copy_s * prepare,
@@ -50,7 +51,9 @@ impl Profile {
     fn prepare_ratio(&self, observed: &Observed) -> Option<f64> {
         let undecoded = observed.storage + observed.encoded;
         let samples = undecoded + observed.decoded;
-        let expected = undecoded as f64 * self.decode_s + samples as f64 * (self.augment_s + self.copy_s);
+        let work = undecoded as f64 * self.decode_s + samples as f64 * (self.augment_s + self.copy_s);
+        // What was observed is time, and threads that have to share processors take longer for the same work.
+        let expected = work / self.share * (self.threads / self.cores).max(1.0);
         let ratio = observed.prepare_s / expected;
         (samples >= SAMPLES_MIN && is_news(ratio)).then_some(ratio)
     }
@@ -59,7 +62,7 @@ impl Profile {
     /// most. Only what lies outside says that storage has changed.
     fn fetch_ratio(&self, observed: &Observed) -> Option<f64> {
         let mean = observed.fetch_s / observed.storage as f64;
-        let queue = (self.cores - 1.0).max(0.0) * self.encoded_bytes / self.storage_bytes_per_s;
+        let queue = (self.threads - 1.0).max(0.0) * self.encoded_bytes / self.storage_bytes_per_s;
         let ratio =
             if mean < self.read_s { mean / self.read_s } else { (mean / (self.read_s + queue)).max(1.0) };
         (observed.storage >= SAMPLES_MIN && is_news(ratio)).then_some(ratio)
@@ -85,10 +88,14 @@ mod tests {
             cache_bytes_per_s: 1e10,
             network: None,
             read_s: 1e-3,
+            read_work_s: 0.0,
+            recall_s: 0.0,
             decode_s: 3e-3,
             augment_s: 0.9e-3,
             copy_s: 0.1e-3,
+            threads: 4.0,
             cores: 4.0,
+            share: 1.0,
             bus_bytes_per_s: None,
             device_samples_per_s: 1e9,
             jobs: 1,
