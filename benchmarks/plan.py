@@ -1,14 +1,14 @@
 """How well the planner predicts: throughput of caches with several splits, predicted and measured side by side.
 
-A set-up is a pipeline, a storage, a budget, a number of threads and of jobs, and perhaps an accelerator that takes its
-time. Each is profiled and planned for as `Cache(split="auto")` does it, and then measured with the planned split, with
-fixed ones and without a cache. The epoch that fills a cache is not counted. Then come rounds: a profile, and some epochs
-of each split in turn. What disturbs a round disturbs both of its sides, so the error of a prediction is the median of the
-errors in the rounds, and a prediction the median of the predictions. The planned split is measured twice in every round,
-by two feeds that know nothing of each other: what differs between them is noise. Files are read past the page cache, so
-that storage is storage; slow storage is emulated by a rate that all threads share. Its rates, and those of the
-accelerator, are parts of what the threads can prepare, so that the same set-ups mean the same on a large machine. The
-published model's predictions from the same profiles stand beside ours.
+A set-up is a pipeline, a storage, a budget, a number of threads and of jobs, and perhaps an accelerator that takes
+its time. Each is profiled and planned for as `Cache(split="auto")` does it, and then measured with the planned split,
+with fixed ones and without a cache. The epoch that fills a cache is not counted. Then come rounds: a profile, and
+some epochs of each split in turn. What disturbs a round disturbs both of its sides, so the error of a prediction is
+the median of the errors in the rounds, and a prediction the median of the predictions. The planned split is measured
+twice in every round, by two feeds that know nothing of each other: what differs between them is noise. Files are read
+past the page cache, so that storage is storage; slow storage is emulated by a rate that all threads share. Its rates,
+and those of the accelerator, are parts of what the threads can prepare, so that the same set-ups mean the same on a
+large machine. The published model's predictions from the same profiles stand beside ours.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, help="by default four samples per thread, and at least 16")
     parser.add_argument("--time", type=float, default=1.0, help="seconds for each profile")
     parser.add_argument(
-        "--epochs-time", type=float, default=0.35, help="seconds for the epochs of a split in a round, at least"
+        "--epochs-time",
+        type=float,
+        default=0.35,
+        help="seconds for the epochs of a split in a round, at least",
     )
 
 
@@ -108,7 +111,9 @@ def _scene(set_up: SetUp, root: Path, arguments: argparse.Namespace) -> tuple[Sc
     work = sum(profile[name] for name in ("recall_s", "decode_s", "augment_s", "copy_s"))
     prepared_per_s = threads / work
     storage = STORAGE[set_up.storage]
-    rate = None if storage is None else round(storage * prepared_per_s * profile["encoded_bytes"] / 1e6, 1) * 1e6
+    rate = (
+        None if storage is None else round(storage * prepared_per_s * profile["encoded_bytes"] / 1e6, 1) * 1e6
+    )
     device = float("inf") if set_up.device is None else round(set_up.device * prepared_per_s)
     batch_size = _batch_size(arguments)
     scene = Scene(

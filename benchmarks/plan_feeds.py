@@ -195,11 +195,9 @@ class JobsFeed(Feed):
         self._epochs = 0
 
     def epoch(self) -> int:
-        samples = [0] * len(self._jobs)
-
-        def train(number: int) -> None:
-            run = self._engine.start(
-                self._jobs[number],
+        runs = [
+            self._engine.start(
+                job,
                 epoch=self._epochs,
                 consumed=0,
                 shuffle=True,
@@ -209,12 +207,17 @@ class JobsFeed(Feed):
                 rank=0,
                 world_size=1,
             )
-            while (batch := run.next()) is not None:
+            for job in self._jobs
+        ]
+        samples = [0] * len(runs)
+
+        def train(number: int) -> None:
+            while (batch := runs[number].next()) is not None:
                 samples[number] += len(batch)
                 if self._scene.step:
                     time.sleep(self._scene.step)
 
-        trainers = [threading.Thread(target=train, args=(number,)) for number in range(len(self._jobs))]
+        trainers = [threading.Thread(target=train, args=(number,)) for number in range(len(runs))]
         for trainer in trainers:
             trainer.start()
         for trainer in trainers:

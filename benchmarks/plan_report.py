@@ -87,7 +87,7 @@ class Measured:
 
     @property
     def chosen_of_best(self) -> float:
-        """What the planned split reaches of the best one: round by round, in the middle; both of its measurements count."""
+        """What the planned split reaches of the best one, round by round, in the middle; its two feeds count as one."""
         twice = [point.measured_rounds for point in self.points if point.chosen]
         chosen = [statistics.mean(each) for each in zip(*twice, strict=True)]
         others = [point.measured_rounds for point in self.points if not point.chosen]

@@ -148,11 +148,13 @@ impl Engine {
     fn begin(&self, py: Python<'_>, job: &Job, epoch: EpochSpec) -> PyResult<Run> {
         let inner = match &job.work {
             Work::Here(inner) => {
-                let engine = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-                let engine =
-                    engine.as_ref().ok_or_else(|| PyRuntimeError::new_err("the loader is closed"))?;
-                let run = py.detach(|| epoch.start(engine, inner)).map_err(value_error)?;
-                OpenRun::Here(Box::new(run))
+                // The interpreter is let go of first: another thread may hold the lock and wait for the interpreter.
+                let run = py.detach(|| {
+                    let engine = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+                    engine.as_ref().map(|engine| epoch.start(engine, inner))
+                });
+                let run = run.ok_or_else(|| PyRuntimeError::new_err("the loader is closed"))?;
+                OpenRun::Here(Box::new(run.map_err(value_error)?))
             }
             Work::Agent(remote) => {
                 let started = py.detach(|| remote.start(epoch));

@@ -35,13 +35,17 @@ const PASSES: u32 = 14;
 /// How often few samples are gone through in one pass.
 const REPEATS_MAX: usize = 64;
 
+/// What copies of samples may take at the least, both forms together, however little they are allowed: a handful of photographs says
+/// nothing about a dataset.
+const COPIES_BYTES_MIN: u64 = 64 << 20;
+
 /// What is to be measured, and for whom.
 pub struct ProfileRequest<'a> {
     /// How samples are prepared; without a cache.
     pub preparation: &'a ImagePreparation,
     /// The same samples, read past the page cache. Where a file system cannot do that, `preparation`'s own source is measured.
     pub storage: &'a dyn Source,
-    /// What copies of samples may take while they are measured.
+    /// What copies of samples may take while they are measured; a small amount is always taken.
     pub copies_bytes_max: u64,
     /// How many threads prepare.
     pub threads: usize,
@@ -92,7 +96,7 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
     let samples = &chosen.samples;
     let kept = |split| -> Result<(Passes, Arc<Cache>), ProfileFailure> {
         let cache = Arc::new(Cache::new(&CacheOptions {
-            budget_bytes: chosen.copies_bytes().min(request.copies_bytes_max / 2),
+            budget_bytes: chosen.copies_bytes().min(request.copies_bytes_max.max(COPIES_BYTES_MIN) / 2),
             samples: preparation.source.len(),
             split,
             policy: Policy::Pinned,
@@ -138,11 +142,11 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
     // Where next to nothing is left to do to a decoded sample, doing it takes less than copying a finished one, which is larger.
     let copy_s = middle(copies.into_iter()).min(decoded_s);
     let kept_bytes = |cache: &Cache, form| {
-        let kept = |&place: &usize| {
+        let kept = |place: usize| {
             let held = cache.get(chosen.samples[place], form)?;
             Some((place, Memory::footprint(held.len()) as f64))
         };
-        chosen.at_average(&places.iter().filter_map(kept).collect::<Vec<_>>())
+        chosen.at_average(&(0..chosen.samples.len()).filter_map(kept).collect::<Vec<_>>())
     };
     let larger = chosen.average_over(&places);
     let cores = threads.min(usable_cores()) as f64;
