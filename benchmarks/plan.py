@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--batch-size", type=int, help="by default four samples per thread, and at least 16")
-    parser.add_argument("--time", type=float, default=1.0, help="seconds for each profile")
+    parser.add_argument("--time", type=float, default=1.5, help="seconds for each profile")
     parser.add_argument(
         "--epochs-time",
         type=float,

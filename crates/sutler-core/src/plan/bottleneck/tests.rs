@@ -384,6 +384,27 @@ fn a_split_in_force_stays_until_another_is_clearly_better() {
     assert_eq!(shared.choose(60_000.0, None).unwrap().split.augmented, 0);
 }
 
+/// Slow storage, and room for all samples if some of them stay encoded. The best plan fills the last byte; a choice does not depend on it.
+#[test]
+fn a_choice_holds_where_samples_are_a_little_larger_than_they_seemed() {
+    let profile = Profile {
+        storage_bytes_per_s: 500.0,
+        read_s: 0.2,
+        decode_s: 9e-3,
+        augment_s: 1e-3,
+        threads: 2.0,
+        cores: 2.0,
+        ..plenty()
+    };
+    let larger = Profile { encoded_kept_bytes: 101.5, decoded_bytes: 507.5, ..profile };
+    let rate = |profile: &Profile, split| profile.predict(300_000.0, split).samples_per_s;
+    let best = profile.plan(300_000.0).unwrap().best.split;
+    let chosen = profile.choose(300_000.0, None).unwrap().split;
+    assert!(rate(&larger, best) < 0.95 * rate(&profile, best));
+    assert!(rate(&larger, chosen) > 0.97 * rate(&profile, chosen));
+    assert!(rate(&profile, chosen) > 0.97 * rate(&profile, best));
+}
+
 #[test]
 fn both_models_answer_for_a_profile() {
     let comparison = Comparison::new(&plenty(), 70_000).unwrap();
