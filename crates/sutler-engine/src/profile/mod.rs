@@ -29,8 +29,8 @@ const UNLIMITED: f64 = 1e15;
 const ROUNDS: u32 = 3;
 
 /// What the time is divided by to get that of one pass over the chosen samples. There is one to choose them, two fill caches, two see
-/// how long a pass takes, two make up each round, two measure storage, and one is to spare.
-const PASSES: u32 = 14;
+/// how long a pass takes, two make up each round, storage is measured twice for the time of two, and one is to spare.
+const PASSES: u32 = 16;
 
 /// How often few samples are gone through in one pass.
 const REPEATS_MAX: usize = 64;
@@ -152,8 +152,9 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
     let cores = threads.min(usable_cores()) as f64;
     let readable = request.storage.read(samples[0], &mut ReadBuffer::default()).is_ok();
     let storage = if readable { request.storage } else { &*preparation.source };
-    let alone = read_for(storage, samples, 1, pass);
-    let together = read_for(storage, samples, threads, pass);
+    // Slow storage gives few samples in a pass, and a late start or wake-up is a large part of few.
+    let alone = read_for(storage, samples, 1, pass * 2);
+    let together = read_for(storage, samples, threads, pass * 2);
     let read_s = chosen.encoded_bytes / alone.bytes_per_s;
     Ok(Profile {
         samples: u32::try_from(preparation.source.len()).unwrap_or(u32::MAX),
