@@ -14,7 +14,7 @@ use sutler_engine::{
 };
 use sutler_media::{DType, Layout, OutputSpec};
 use sutler_service::spec::{EpochSpec, JobError, JobSpec, Memory, PolicySpec, SequenceSpec};
-use sutler_service::{ClientError, RemoteJob, RemoteRun, pool_of_one};
+use sutler_service::{ClientError, RemoteJob, RemoteRun, pool_here};
 
 use crate::agent::{AgentChoice, client_error};
 use crate::batch::Batch;
@@ -160,11 +160,13 @@ impl Engine {
     fn begin(&self, py: Python<'_>, job: &Job, epoch: EpochSpec) -> PyResult<Run> {
         let inner = match &job.work {
             Work::Here(inner) => {
-                let engine = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-                let engine =
-                    engine.as_ref().ok_or_else(|| PyRuntimeError::new_err("the loader is closed"))?;
-                let run = py.detach(|| epoch.start(engine, inner)).map_err(value_error)?;
-                OpenRun::Here(Box::new(run))
+                // The interpreter is let go of first: another thread may hold the lock and wait for the interpreter.
+                let run = py.detach(|| {
+                    let engine = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+                    engine.as_ref().map(|engine| epoch.start(engine, inner))
+                });
+                let run = run.ok_or_else(|| PyRuntimeError::new_err("the loader is closed"))?;
+                OpenRun::Here(Box::new(run.map_err(value_error)?))
             }
             Work::Agent(remote) => {
                 let started = py.detach(|| remote.start(epoch));
@@ -336,9 +338,11 @@ impl Job {
         }
     }
 
+    /// A job that native threads do, or an agent. Those of one process that are `shared` can share what they prepare: the first
+    /// has a window of its own, and the others name it in `shares_with`.
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
-    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, cache=None, agent=None, name=None))]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, cache=None, agent=None, name=None, window_bytes=0, shares_with=None))]
     fn new(
         py: Python<'_>,
         dataset: &Dataset,
@@ -357,6 +361,8 @@ impl Job {
         cache: Option<&Cache>,
         agent: Option<AgentChoice>,
         name: Option<String>,
+        window_bytes: u64,
+        shares_with: Option<&Job>,
     ) -> PyResult<Self> {
         let spec = JobSpec {
             name,
@@ -386,7 +392,12 @@ impl Job {
                         JobError::Memory(_) | JobError::Cache(_) => PyMemoryError::new_err(text),
                     }
                 })?;
-                let pool = shared.then(|| pool_of_one(dataset.samples()));
+                let other = shares_with.and_then(|other| match &other.work {
+                    Work::Here(job) => job.pool().map(Arc::clone),
+                    Work::Agent(_) => None,
+                });
+                let pool =
+                    shared.then(|| other.unwrap_or_else(|| pool_here(dataset.samples(), window_bytes)));
                 Work::Here(match pool {
                     Some(pool) => {
                         let name = pool.new_job();

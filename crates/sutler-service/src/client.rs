@@ -14,7 +14,7 @@ use crate::agent::say;
 use crate::connection::{Connection, Reply};
 use crate::figures::Figures;
 use crate::message::{Answer, Bad, HELLO, Refusal, Request};
-use crate::shelf::pool_of_one;
+use crate::shelf::pool_here;
 use crate::spec::{JobSpec, Memory};
 
 /// How often an agent that is gone is looked for.
@@ -377,7 +377,7 @@ impl RemoteJob {
         let job = self.spec.open(files.clone(), Memory::Own, None).map_err(|error| error.to_string());
         let job = job.map(|job| {
             let samples = u32::try_from(files.listing().len()).unwrap_or(u32::MAX);
-            if self.spec.shared { job.sharing(pool_of_one(samples), sutler_core::JobKey(0)) } else { job }
+            if self.spec.shared { job.sharing(pool_here(samples, 0), sutler_core::JobKey(0)) } else { job }
         });
         match engine.and_then(|engine| Ok(Alone { engine, job: job? })) {
             Ok(alone) => {

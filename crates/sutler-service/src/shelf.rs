@@ -134,13 +134,13 @@ impl Shelf {
     }
 }
 
-/// A pool for a job that has no other to share with.
+/// A pool for the jobs of one process. A job that has no other to share with needs no window.
 #[must_use]
-pub fn pool_of_one(samples: u32) -> Arc<Pool> {
+pub fn pool_here(samples: u32, window_bytes: u64) -> Arc<Pool> {
     Pool::new(SharedSettings {
         samples,
         seed: fresh_seed(),
-        window_bytes: 0,
+        window_bytes,
         window_form: Form::Augmented,
         mixing: 0.0,
     })
