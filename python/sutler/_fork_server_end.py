@@ -13,7 +13,9 @@ from sutler import _fork_server
 def delete_socket(server: int) -> None:
     """Deletes the socket of a fork server, and its folder where nothing else is in it."""
     path = _fork_server.address()
-    if path is None or os.getpid() != server:  # what the server forks ends without this, unless somebody insists
+    if (
+        path is None or os.getpid() != server
+    ):  # what the server forks ends without this, unless somebody insists
         return
     with contextlib.suppress(OSError):  # the program that started the server has usually deleted it
         Path(path).unlink()
