@@ -84,6 +84,30 @@ def test_a_killed_trainer_does_not_wait_for_samples_under_way(tmp_path: Path, wa
     assert wait_until_gone(pids) == []
 
 
+def test_a_killed_trainer_leaves_no_socket_of_the_fork_server(
+    run_script: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    done = run_script(
+        PRELUDE
+        + """
+if __name__ == "__main__":
+    loader = make(Squares(8), multiprocessing_context="forkserver")
+    assert len(list(loader)) == 2
+    assert workers() == []  # none is left that could delete anything
+    print(os.listdir(os.environ["TMPDIR"]), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+""",
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert "pymp-" in done.stdout
+    deadline = time.monotonic() + 60
+    while left := list(tmp_path.rglob("*")):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
+
+
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 def test_workers_that_stay_outlast_a_long_pause(run_script: Run, context: str) -> None:
     run_script(
