@@ -57,6 +57,11 @@ class Agent:
         self.process.kill()
         self.process.communicate()
 
+    def pause(self) -> None:
+        """Stops it until it is told to go on; what it was at when it was told goes on for a moment."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+
     def stop(self, signal_number: int = signal.SIGTERM) -> tuple[int, str]:
         self.process.send_signal(signal_number)
         _, errors = self.process.communicate(timeout=120)
@@ -415,7 +420,7 @@ def test_a_stopped_agent_times_out_and_ctrl_c_is_heard(agent: Agent, photos: Pat
     with sutler.Loader(dataset(photos), **COMMON, agent=agent.socket, timeout=3) as loader:
         iterator = iter(loader)
         next(iterator)
-        agent.process.send_signal(signal.SIGSTOP)
+        agent.pause()
         try:
             with pytest.raises(RuntimeError, match="timed out after 3 seconds"):
                 for _ in iterator:
@@ -439,7 +444,7 @@ def test_a_stopped_agent_times_out_and_ctrl_c_is_heard(agent: Agent, photos: Pat
         agent.socket,
     )
     assert first_line(waiting) == "holding"
-    agent.process.send_signal(signal.SIGSTOP)
+    agent.pause()
     try:
         assert waiting.stdin is not None
         waiting.stdin.write("go on\n")
