@@ -165,7 +165,8 @@ def test_an_epoch_can_be_left_while_batches_are_on_their_way(
     device: str | None, persistent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_processes, "END_SECONDS", 60.0)  # on a busy machine workers may need more than usual
-    loader = make(Endless(0), 2, device=device, persistent_workers=persistent)
+    options = {"persistent_workers": persistent, "multiprocessing_context": "fork"}
+    loader = make(Endless(0), 2, device=device, **options)
     workers: set[Any] = set()
     for _ in range(3):
         for number, batch in enumerate(loader):
