@@ -57,9 +57,14 @@ class Agent:
         self.process.kill()
         self.process.communicate()
 
+    def pause(self) -> None:
+        """Stops it until it is told to go on; what it was at when it was told goes on for a moment."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+
     def stop(self, signal_number: int = signal.SIGTERM) -> tuple[int, str]:
         self.process.send_signal(signal_number)
-        _, errors = self.process.communicate(timeout=30)
+        _, errors = self.process.communicate(timeout=120)
         return self.process.returncode, errors
 
     def status(self) -> dict[str, Any]:
@@ -71,7 +76,7 @@ class Agent:
         return found
 
     def wait_for(self, condition: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not condition(jobs := self.jobs()):
             assert time.monotonic() < deadline, jobs
             time.sleep(0.02)
@@ -289,7 +294,9 @@ def test_wrong_arguments(photos: Path, arguments: dict[str, Any], error: type[Ex
 def client(script: str, *arguments: object) -> subprocess.Popen[str]:
     """A training process that prints as it goes."""
     prelude = """
-        import os, sys, time
+        import os, signal, sys, time
+        # Whoever runs the tests in the background may have had Ctrl-C ignored, and children inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         import sutler
         from sutler import transforms as T
         folder, socket = sys.argv[1:3]
@@ -299,7 +306,8 @@ def client(script: str, *arguments: object) -> subprocess.Popen[str]:
     """
     code = textwrap.dedent(prelude) + textwrap.dedent(script)
     command = [sys.executable, "-u", "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, **pipes, text=True)
 
 
 def first_line(process: subprocess.Popen[str]) -> str:
@@ -355,7 +363,7 @@ def test_ranks_and_jobs_share_an_agent(agent: Agent, photos: Path) -> None:
     with sutler.Loader(dataset(photos), **COMMON, agent=agent.socket) as here:
         seen = sorted(int(i) for _, _, ids in here for i in ids)
     assert seen == list(range(41))
-    outputs = [process.communicate(timeout=60) for process in (*ranks, another)]
+    outputs = [process.communicate(timeout=120) for process in (*ranks, another)]
     assert all(not errors for _, errors in outputs)
     epochs = [[list(map(int, line.split())) for line in out.splitlines()] for out, _ in outputs]
     for zero, one, whole in zip(*epochs, strict=True):
@@ -409,12 +417,12 @@ def test_bad_samples_are_the_same_errors(agent: Agent, own_photos: Path) -> None
 
 
 def test_a_stopped_agent_times_out_and_ctrl_c_is_heard(agent: Agent, photos: Path) -> None:
-    with sutler.Loader(dataset(photos), **COMMON, agent=agent.socket, timeout=0.3) as loader:
+    with sutler.Loader(dataset(photos), **COMMON, agent=agent.socket, timeout=3) as loader:
         iterator = iter(loader)
         next(iterator)
-        agent.process.send_signal(signal.SIGSTOP)
+        agent.pause()
         try:
-            with pytest.raises(RuntimeError, match=r"timed out after 0\.3 seconds"):
+            with pytest.raises(RuntimeError, match="timed out after 3 seconds"):
                 for _ in iterator:
                     pass
             loader.timeout = 0
@@ -424,9 +432,10 @@ def test_a_stopped_agent_times_out_and_ctrl_c_is_heard(agent: Agent, photos: Pat
         """
         iterator = iter(loader())
         next(iterator)
-        print("waiting")
+        print("holding")
         sys.stdin.readline()
         try:
+            print("waiting")
             for _ in iterator: pass
         except KeyboardInterrupt:
             print("heard")
@@ -434,12 +443,16 @@ def test_a_stopped_agent_times_out_and_ctrl_c_is_heard(agent: Agent, photos: Pat
         photos,
         agent.socket,
     )
-    assert first_line(waiting) == "waiting"
-    agent.process.send_signal(signal.SIGSTOP)
+    assert first_line(waiting) == "holding"
+    agent.pause()
     try:
-        time.sleep(0.2)
+        assert waiting.stdin is not None
+        waiting.stdin.write("go on\n")
+        waiting.stdin.flush()
+        assert first_line(waiting) == "waiting"
+        time.sleep(0.2)  # for it to begin to wait; where that takes longer, it is interrupted before
         waiting.send_signal(signal.SIGINT)
-        out, errors = waiting.communicate(timeout=30)
+        out, errors = waiting.communicate(timeout=120)
     finally:
         agent.process.send_signal(signal.SIGCONT)
     assert out == "heard\n", errors
@@ -464,7 +477,7 @@ def test_a_forked_child_attaches_for_itself(agent: Agent, photos: Path) -> None:
         photos,
         agent.socket,
     )
-    out, errors = forking.communicate(timeout=60)
+    out, errors = forking.communicate(timeout=120)
     assert out == "done\n", errors
 
 
@@ -477,7 +490,7 @@ def test_an_agent_that_is_told_to_end_leaves_nothing_behind(agent: Agent, number
 
 def serve(socket: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "sutler", "serve", "--socket", str(socket)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_sockets_of_dead_agents_are_replaced_and_those_of_live_ones_are_not(
@@ -513,7 +526,11 @@ def test_other_users_are_not_served(agent: Agent) -> None:
             print(stream.recv(4000))
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert "the agent serves its own user and root only: it belongs to user 65534" in done.stdout, done.stderr
     status, errors = agent.stop()

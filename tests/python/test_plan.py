@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +144,7 @@ def test_auto_plans_when_the_first_epoch_begins_and_changes_no_batch(dataset: su
         expected = epochs(loader, 3)
     with Loader(dataset, cache=Cache("400KiB", split="auto"), **arguments) as loader:
         assert loader.stats()["cache"]["plan"] is None
-        started = time.perf_counter()
         assert_same(expected, epochs(loader, 3))
-        assert time.perf_counter() - started < 30
         cache = loader.stats()["cache"]
         assert cache["plan"]["seconds"] > 0
         assert cache["plan"]["predicted"] > 0

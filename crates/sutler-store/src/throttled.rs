@@ -164,7 +164,7 @@ mod tests {
         });
         // 20,000 bytes at 100,000 a second; a busy machine may take longer, none may take less.
         let took = started.elapsed().as_secs_f64();
-        assert!((0.2..2.0).contains(&took), "{took}");
+        assert!((0.2..20.0).contains(&took), "{took}");
     }
 
     #[test]
