@@ -17,6 +17,7 @@ from benchmarks import (
     plan,
     python_dataset,
     quality,
+    reads,
     slow_items,
     startup,
     streams,
@@ -37,9 +38,10 @@ BENCHMARKS = {
     "streams": streams,
     "jobs": jobs,
     "plan": plan,
+    "reads": reads,
 }
 #: Benchmarks whose samples are no photos.
-WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory"}
+WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
