@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import (
+    agent,
     h200,
     images,
     jobs,
@@ -38,6 +39,7 @@ BENCHMARKS = {
     "streams": streams,
     "jobs": jobs,
     "plan": plan,
+    "agent": agent,
     "reads": reads,
 }
 #: Benchmarks whose samples are no photos.

@@ -61,6 +61,8 @@ class Worker:
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, name, settings))
         self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
         theirs.close()
         self.listing_seconds, self.construction_seconds = self._receive()
 
