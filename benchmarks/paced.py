@@ -110,23 +110,27 @@ def run_rounds(jobs: Sequence[PacedJob], rounds: int, speeds: Sequence[int] | No
         job.catch_up()
 
 
-def _serve(settings: dict[str, Any]) -> None:
+def attached_loader(root: Path, socket: str, *, seed: int, batch_size: int, size: int, order: str) -> Any:
+    """A loader that an agent works for. All that have the same size do the same to their samples."""
     import sutler
     from sutler import transforms as T  # noqa: N812 (the name that torchvision's users expect)
 
-    transform = T.Compose([T.RandomResizedCrop(settings["size"]), T.RandomHorizontalFlip()])
-    dataset = sutler.ImageFolder(settings["root"], transform=transform, progress=False)
-    loader = sutler.Loader(
-        dataset,
-        batch_size=settings["batch_size"],
+    transform = T.Compose([T.RandomResizedCrop(size), T.RandomHorizontalFlip()])
+    return sutler.Loader(
+        sutler.ImageFolder(root, transform=transform, progress=False),
+        batch_size=batch_size,
         shuffle=True,
-        seed=settings["seed"],
-        agent=settings["socket"],
-        order="shared",
+        seed=seed,
+        agent=socket,
+        order=order,
         output="numpy",
         return_ids=True,
     )
-    everything = list(range(len(dataset)))
+
+
+def _serve(settings: dict[str, Any]) -> None:
+    loader = attached_loader(Path(settings.pop("root")), **settings, order="shared")
+    everything = list(range(len(loader.dataset)))
     orders: list[list[int]] = []
     epoch: list[int] = []
     batches = iter(loader)

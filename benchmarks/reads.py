@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks import report
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
-from benchmarks.paced import PacedJob, run_rounds
+from benchmarks.paced import PacedJob, attached_loader, run_rounds
 from benchmarks.serving import Agent, serving
 from benchmarks.worker import ContenderError
 
@@ -180,11 +180,13 @@ def count(case: Case, dataset: Dataset, arguments: argparse.Namespace, phases: r
         def run(rounds: int) -> None:
             run_rounds(list(jobs.values()), rounds, [case.speeds[number] for number in jobs])
 
+        if case.kept:
+            _fill(agent, dataset)
         for number in range(len(case.speeds)):
             if number != case.joins:
                 jobs[number] = join(number)
                 run(phases.randrange(epoch))
-        # An epoch of everybody: until then jobs were fewer, and the agent kept less.
+        # An epoch of everybody: until then jobs were fewer.
         run(epoch)
         if case.killed is not None:
             jobs.pop(case.killed).kill()
@@ -218,6 +220,19 @@ class _Books:
     let_go: int
     bytes_read: int
     caches: list[dict[str, Any]]
+
+
+def _fill(agent: Agent, dataset: Dataset) -> None:
+    """Lets the agent keep what it has room for: the first samples of a shuffled epoch.
+
+    Were it filled by the jobs that are counted, all that is kept would lie in what the first of them went through alone, and
+    stay together there for many epochs; what is counted from the middle of one epoch to the middle of another would depend on
+    that.
+    """
+    words: dict[str, Any] = {"seed": 0, "batch_size": 64, "size": _SIDE, "order": "strict"}
+    with attached_loader(dataset.root, agent.socket, **words) as loader:
+        for _ in loader:
+            pass
 
 
 def _look(agent: Agent) -> _Books:
