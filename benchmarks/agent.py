@@ -1,8 +1,8 @@
 """One job through a host agent beside the same job with an engine of its own, taking turns on equal threads.
 
 Both deliver the same batches in the same order; what differs is who prepares them and how they come to the trainer. An
-uncounted epoch warms each of them up. Then each has one epoch per round; the one that begins changes from round to round.
-*CPU* is the processor time, user and system, of the training process and of the agent.
+uncounted epoch warms each of them up. Then each has one epoch per round; who begins changes from round to round. *CPU* is
+the processor time, user and system, of the training process and of the agent.
 """
 
 from __future__ import annotations

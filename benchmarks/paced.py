@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.worker import ContenderError
 
@@ -110,7 +110,15 @@ def run_rounds(jobs: Sequence[PacedJob], rounds: int, speeds: Sequence[int] | No
         job.catch_up()
 
 
-def attached_loader(root: Path, socket: str, *, seed: int, batch_size: int, size: int, order: str) -> Any:
+def attached_loader(
+    root: Path,
+    socket: str,
+    *,
+    seed: int,
+    batch_size: int,
+    size: int,
+    order: Literal["strict", "shared"],
+) -> Any:
     """A loader that an agent works for. All that have the same size do the same to their samples."""
     import sutler
     from sutler import transforms as T  # noqa: N812 (the name that torchvision's users expect)

@@ -1,13 +1,13 @@
 """How often storage is read when several jobs share an agent, against the least there can be.
 
-Jobs are processes of their own over one dataset, with `order="shared"`; they begin at random moments, and steps that they
-are given make their speeds what they should be. A case runs until every job is under way and the agent keeps what it is to
-keep; then whole epochs are counted.
+Jobs are processes of their own over one dataset, with `order="shared"`; they begin at random moments, and steps that
+they are given make their speeds what they should be. A case runs until every job is under way and the agent keeps what
+it is to keep; then whole epochs are counted.
 
-The least: with a share `c` of the dataset kept in memory and jobs that run at speeds `r`, the fastest needs every sample that
-is not kept read anew in each of its epochs, since it never gets a tensor twice. While it is served `max(r)` samples, all
-are served `sum(r)`. So no policy reads less than `(1 - c) * max(r) / sum(r)` per sample served, but for what the window
-holds when an epoch begins; with `J` equal jobs that is `(1 - c) / J`.
+The least: with a share `c` of the dataset kept in memory and jobs that run at speeds `r`, the fastest needs every sample
+that is not kept read anew in each of its epochs, since it never gets a tensor twice. While it is served `max(r)`
+samples, all are served `sum(r)`. So no policy reads less than `(1 - c) * max(r) / sum(r)` per sample served, but for
+what the window holds when an epoch begins; with `J` equal jobs that is `(1 - c) / J`.
 """
 
 from __future__ import annotations
@@ -225,9 +225,9 @@ class _Books:
 def _fill(agent: Agent, dataset: Dataset) -> None:
     """Lets the agent keep what it has room for: the first samples of a shuffled epoch.
 
-    Were it filled by the jobs that are counted, all that is kept would lie in what the first of them went through alone, and
-    stay together there for many epochs; what is counted from the middle of one epoch to the middle of another would depend on
-    that.
+    Were it filled by the jobs that are counted, all that is kept would lie in what the first of them went through
+    alone, and stay together there for many epochs; what is counted from the middle of one epoch to the middle of another
+    would depend on that.
     """
     words: dict[str, Any] = {"seed": 0, "batch_size": 64, "size": _SIDE, "order": "strict"}
     with attached_loader(dataset.root, agent.socket, **words) as loader:
@@ -277,12 +277,21 @@ def _summary(arguments: argparse.Namespace, counted: list[Counted]) -> list[str]
                 f"{each.let_go:,}",
             ]
         )
-    header = ["", "kept", "served", "reads per sample", "by bytes read", "the least", "of the least", "no room"]
+    header = [
+        "",
+        "kept",
+        "served",
+        "reads per sample",
+        "by bytes read",
+        "the least",
+        "of the least",
+        "no room",
+    ]
     worst = max(each.excess for each in counted)
     verdict = "reached" if worst <= TARGET else "missed"
     return [
-        f"reads: {arguments.samples:,} pictures, batches of {arguments.batch_size}, a window of {arguments.window:.1%}, "
-        f"jobs in processes of their own at random phases; {arguments.epochs} epochs counted\n",
+        f"reads: {arguments.samples:,} pictures, batches of {arguments.batch_size}, a window of "
+        f"{arguments.window:.1%}, jobs in processes of their own at random phases; {arguments.epochs} epochs counted\n",
         report.table(header, rows),
         "",
         f"Every job had every sample once in each of its {sum(sum(each.epochs) for each in counted)} epochs.",
