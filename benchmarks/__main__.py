@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks import (
     agent,
+    convergence,
     h200,
     images,
     jobs,
@@ -41,9 +42,10 @@ BENCHMARKS = {
     "plan": plan,
     "agent": agent,
     "reads": reads,
+    "convergence": convergence,
 }
 #: Benchmarks whose samples are no photos.
-WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads"}
+WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads", "convergence"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

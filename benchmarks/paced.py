@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks.contenders.base import MEAN, STD
 from benchmarks.worker import ContenderError
 
 #: How many steps a job may be behind.
@@ -110,6 +111,14 @@ def run_rounds(jobs: Sequence[PacedJob], rounds: int, speeds: Sequence[int] | No
         job.catch_up()
 
 
+def pipeline(size: int) -> Any:
+    """What these jobs do to a sample; who is to share with them does the same."""
+    from sutler import transforms as T  # noqa: N812 (the name that torchvision's users expect)
+
+    crop = T.RandomResizedCrop(size, scale=(0.5, 1.0), ratio=(1.0, 1.0))
+    return T.Compose([crop, T.Normalize(MEAN, STD)])
+
+
 def attached_loader(
     root: Path,
     socket: str,
@@ -121,11 +130,9 @@ def attached_loader(
 ) -> Any:
     """A loader that an agent works for. All that have the same size do the same to their samples."""
     import sutler
-    from sutler import transforms as T  # noqa: N812 (the name that torchvision's users expect)
 
-    transform = T.Compose([T.RandomResizedCrop(size), T.RandomHorizontalFlip()])
     return sutler.Loader(
-        sutler.ImageFolder(root, transform=transform, progress=False),
+        sutler.ImageFolder(root, transform=pipeline(size), progress=False),
         batch_size=batch_size,
         shuffle=True,
         seed=seed,

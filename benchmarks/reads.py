@@ -4,8 +4,8 @@ Jobs are processes of their own over one dataset, with `order="shared"`; they be
 they are given make their speeds what they should be. A case runs until every job is under way and the agent keeps what
 it is to keep; then whole epochs are counted.
 
-The least: with a share `c` of the dataset kept in memory and jobs that run at speeds `r`, the fastest needs every sample
-that is not kept read anew in each of its epochs, since it never gets a tensor twice. While it is served `max(r)`
+The least: with a share `c` of the dataset kept in memory and jobs that run at speeds `r`, the fastest needs every
+sample that is not kept read anew in each of its epochs, since it never gets a tensor twice. While it is served `max(r)`
 samples, all are served `sum(r)`. So no policy reads less than `(1 - c) * max(r) / sum(r)` per sample served, but for
 what the window holds when an epoch begins; with `J` equal jobs that is `(1 - c) / J`.
 """
@@ -226,8 +226,8 @@ def _fill(agent: Agent, dataset: Dataset) -> None:
     """Lets the agent keep what it has room for: the first samples of a shuffled epoch.
 
     Were it filled by the jobs that are counted, all that is kept would lie in what the first of them went through
-    alone, and stay together there for many epochs; what is counted from the middle of one epoch to the middle of another
-    would depend on that.
+    alone, and stay together there for many epochs; what is counted from the middle of one epoch to the middle of
+    another would depend on that.
     """
     words: dict[str, Any] = {"seed": 0, "batch_size": 64, "size": _SIDE, "order": "strict"}
     with attached_loader(dataset.root, agent.socket, **words) as loader:
