@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=(REFERENCE, "shared", CONTROL),
         help=f"of {', '.join(ORDERS)}; with commas between them",
     )
-    parser.add_argument("--seeds", type=int, default=8, help="trainings in each order")
+    parser.add_argument("--seeds", type=int, default=6, help="trainings in each order")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--samples", type=int, default=4000)
     parser.add_argument("--batch-size", type=int, default=20)
