@@ -31,9 +31,11 @@ pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
 pub use pool::Pool;
 pub use preparation::{
-    Elsewhere, ForeignRow, Order, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord, SharedRow,
-    Target,
+    Elsewhere, ForeignRow, Order, Parcel, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord,
+    SharedRow, Target,
 };
-pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive, end_with};
+pub use process::{
+    Connection, FIRST_KEYED, Handover, Key, ProcessOptions, ProcessPreparation, Revive, end_with,
+};
 pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use run::{Canceller, Next, Run};
