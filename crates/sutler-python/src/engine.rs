@@ -8,6 +8,7 @@ use pyo3::exceptions::{
     PyIndexError, PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError,
 };
 use pyo3::prelude::*;
+use sutler_core::CrewLimits;
 use sutler_engine::{
     Canceller, Connection, JobOptions, Key, Next, ProcessOptions, ProcessPreparation, Revive, RunError,
     ServingOrder,
@@ -50,24 +51,41 @@ fn positions(indices: &[i64], samples: u32) -> PyResult<Vec<u64>> {
 pub struct Engine {
     /// Taken by `close`.
     inner: Mutex<Option<sutler_engine::Engine>>,
-    threads: usize,
 }
 
 #[pymethods]
 impl Engine {
+    /// `threads` workers; with `threads_max` that many at first, and as many as the demand takes from then on.
     #[new]
-    fn new(threads: usize) -> PyResult<Self> {
-        let inner = sutler_engine::Engine::new(threads).map_err(|error| {
+    #[pyo3(signature = (threads, threads_max=None))]
+    fn new(threads: usize, threads_max: Option<usize>) -> PyResult<Self> {
+        let started = match threads_max {
+            None => sutler_engine::Engine::new(threads),
+            Some(workers_max) => {
+                let limits = CrewLimits { workers_min: 1, workers_max, cores: threads };
+                sutler_engine::Engine::elastic(limits, sutler_engine::LOOK_EVERY)
+            }
+        };
+        let inner = started.map_err(|error| {
             PyOSError::new_err(format!(
                 "{threads} worker threads could not be started: {error}; lower num_workers"
             ))
         })?;
-        Ok(Self { inner: Mutex::new(Some(inner)), threads })
+        Ok(Self { inner: Mutex::new(Some(inner)) })
     }
 
+    /// How many workers are on duty now.
     #[getter]
     fn threads(&self) -> usize {
-        self.threads
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.as_ref().map_or(0, sutler_engine::Engine::threads)
+    }
+
+    /// How the number of workers came about, where it follows the demand: seconds, workers and the reason.
+    fn crew_changes(&self) -> Vec<(f64, usize, &'static str)> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = inner.as_ref().map_or_else(Vec::new, sutler_engine::Engine::crew_changes);
+        changes.into_iter().map(|change| (change.seconds, change.workers, change.reason.name())).collect()
     }
 
     /// Whether the threads live in this process; false in a forked child.
