@@ -44,7 +44,7 @@ test-free-threaded: ## Run the tests of Python datasets where workers are thread
 .PHONY: left-behind
 left-behind: develop ## Interrupt training jobs at random moments and look for what is left (ROUNDS=200, SEED= to repeat)
 	@SUTLER_LEFT_BEHIND_ROUNDS=$(or $(ROUNDS),200) SUTLER_LEFT_BEHIND_SEED=$(or $(SEED),0) \
-		.venv/bin/pytest tests/python/left_behind
+		.venv/bin/pytest -o faulthandler_timeout=0 tests/python/left_behind
 
 .PHONY: lint
 lint: setup ## Check formatting, lints and types

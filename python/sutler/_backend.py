@@ -259,6 +259,7 @@ class ProcessBackend:
     ) -> _sutler.Job:
         """A job whose workers come with the first epoch."""
         self._batch_rows = batch_size
+        self._table.tell_again()
         return _sutler.Job.with_processes(
             batch_size=batch_size,
             batches_ahead=batches_ahead,

@@ -11,9 +11,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import resource_tracker
 from typing import Any
 
+from sutler import _fork_server
 from sutler._worker import WorkerOptions, run_worker
 
 #: How long workers may take to end by themselves before they are killed.
@@ -138,6 +139,5 @@ def _traces(context: Any) -> tuple[str, ...]:
     """The files that Python keeps for starting processes, and deletes unless it is killed."""
     if context.get_start_method() != "forkserver":
         return ()
-    forkserver.ensure_running()
-    address = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_address", None)
-    return (address,) if isinstance(address, str) and os.path.isabs(address) else ()
+    address = _fork_server.start()
+    return () if address is None else (address,)

@@ -85,6 +85,11 @@ class StreamWorkers:
             raise
 
     @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._channels)
+
+    @property
     def stayed(self) -> bool:
         """Whether they have served an epoch."""
         return self._epoch > 0

@@ -101,6 +101,7 @@ class Dataset:
         progress: Callable[[int], object] | None,
     ) -> Dataset: ...
     def throttled(self, bytes_per_s: float) -> Dataset: ...
+    def set_rate(self, bytes_per_s: float) -> None: ...
     def __len__(self) -> int: ...
     @property
     def classes(self) -> list[str]: ...
@@ -125,9 +126,10 @@ class Handover:
 class Engine:
     """A set of worker threads."""
 
-    def __new__(cls, threads: int) -> Engine: ...
+    def __new__(cls, threads: int, threads_max: int | None = None) -> Engine: ...
     @property
     def threads(self) -> int: ...
+    def crew_changes(self) -> list[tuple[float, int, str]]: ...
     @property
     def is_here(self) -> bool: ...
     def start(
@@ -143,6 +145,7 @@ class Engine:
         rank: int,
         world_size: int,
         samples: int | None = None,
+        before: Served | None = None,
         done: Served | None = None,
     ) -> Run: ...
     def start_drawn(
@@ -199,6 +202,8 @@ class Job:
         cache: Cache | None = None,
         agent: AgentChoice | None = None,
         name: str | None = None,
+        window_bytes: int = 0,
+        shares_with: Job | None = None,
     ) -> Job: ...
     @staticmethod
     def with_processes(
@@ -268,6 +273,18 @@ class Served:
     """The positions of an epoch that are in the trainer's hands."""
 
     def __new__(cls, saved: str | None = None) -> Served: ...
+    @staticmethod
+    def by_ranks(
+        ranks: Sequence[Served],
+        *,
+        samples: int,
+        shuffle: bool,
+        seed: int,
+        epoch: int,
+        consumed: int,
+        by_sample: bool,
+        before: Served | None = None,
+    ) -> Served: ...
     def save(self) -> str: ...
     def mark(self, positions: Positions) -> None: ...
     def is_done(self, position: int) -> bool: ...
@@ -295,6 +312,7 @@ def plan_batches(
     drop_last: bool,
     rank: int,
     world_size: int,
+    before: Served | None = None,
     done: Served | None = None,
 ) -> list[tuple[list[int], int, Positions]]: ...
 def end_with(trainer: int, traces: list[str]) -> None: ...

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sutler import _sutler, _worker_errors
-from sutler._collated import Handed
+from sutler._collated import Collated, Handed
 from sutler._schema_writer import SchemaWriter
 from sutler._worker import Broken, Hangup, Worker, WorkerOptions, initialise
 from sutler._worker_info import WorkerInfo, enter_thread
@@ -67,6 +67,9 @@ class ThreadWorker(Worker):
     def _leave(self, value: Any) -> tuple[int, int]:
         self._seat.handover.leave(Handed(value))
         return 0, HANDED_OVER
+
+    def _leave_collated(self, collated: Collated, offset: int) -> tuple[int, int, int]:
+        return 0, *self._leave(collated)
 
     def _leave_exception(self, exception: Any) -> tuple[int, int]:
         self._seat.handover.leave(exception)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from sutler import _payload, _schema, _sutler, _worker_errors
-from sutler._collated import Collated, NotCollated
+from sutler._collated import SHARED_BYTES_MIN, Collated, CollatedLayout, NotCollated
 from sutler._fetch import bulk_getter, collate_seed, fetch_many, sample_seed, samples_seed
 from sutler._schema_writer import SchemaWriter
 from sutler._worker_info import WorkerInfo, enter_worker, get_worker_info
@@ -101,6 +101,8 @@ class Worker:
         self._position = MAILBOX_START
         self._replies = bytearray()
         self._writer: SchemaWriter | None = None
+        #: The memory of collated batches, and how much of it one may take.
+        self._batches: tuple[memoryview, CollatedLayout] | None = None
         self._proposed = False
         self._keys: dict[int, Any] = {}
         self._many = bulk_getter(dataset) if options.batched else None
@@ -167,7 +169,12 @@ class Worker:
 
     def _take_schema(self, body: bytes, descriptors: list[int]) -> None:
         (size,) = struct.unpack_from("<Q", body)
-        self._writer = SchemaWriter(pickle.loads(body[8:]), self._batch_memory(size, descriptors))
+        shared = self._batch_memory(size, descriptors)
+        layout = pickle.loads(body[8:])
+        if isinstance(layout, CollatedLayout):
+            self._batches = memoryview(shared), layout
+        else:
+            self._writer = SchemaWriter(layout, shared)
         self._proposed = True
 
     def _batch_memory(self, size: int, descriptors: list[int]) -> Any:
@@ -197,7 +204,8 @@ class Worker:
         samples = self._samples(epoch, keys)
         # Where a worker died over a sample, what is left of its batch comes in parts, and the trainer collates.
         if whole_batch and self._options.collate_batches is not None:
-            self._answer_batch(epoch, keys, list(samples))
+            (offset,) = struct.unpack_from("<q", body, len(body) - count * ROW_BYTES)
+            self._answer_batch(epoch, keys, list(samples), offset)
             return
         if late:
             finished = list(samples)
@@ -256,29 +264,40 @@ class Worker:
         if torch is not None:
             torch.default_generator.manual_seed(seed)
 
-    def _answer_batch(self, epoch: int, keys: list[Any], samples: list[Any]) -> None:
+    def _answer_batch(self, epoch: int, keys: list[Any], samples: list[Any], offset: int) -> None:
         """Answers for all samples of a batch: the first good one brings the whole batch, collated."""
         good = [index for index, sample in enumerate(samples) if not isinstance(sample, _Raised)]
-        where = (0, 0)
+        nothing = where = (0, 0, 0)
         if good and (self._options.leaves_out or len(good) == len(samples)):
             self._seed(collate_seed(self._options.sample_seed, epoch, [keys[index] for index in good]))
-            where = self._leave_batch([samples[index] for index in good])
+            where = self._leave_batch([samples[index] for index in good], offset)
         for sample in samples:
             if isinstance(sample, _Raised):
                 self._say_raised(sample.error)
             else:
-                self._say(b"R", struct.pack("<QQQ", 0, *where))
-                where = (0, 0)
+                self._say(b"R", struct.pack("<QQQ", *where))
+                where = nothing
 
-    def _leave_batch(self, samples: list[Any]) -> tuple[int, int]:
+    def _leave_batch(self, samples: list[Any], offset: int) -> tuple[int, int, int]:
+        """Collates; tells whether the batch is in its own memory, and where else in the mailbox."""
         try:
             batch = self._options.collate_batches(samples if self._options.batched else samples[0])
-            return self._leave(Collated(batch))
+            return self._leave_collated(Collated(batch), offset)
         except Exception as error:
-            return self._leave(NotCollated(self._describe(error)))
+            return 0, *self._leave(NotCollated(self._describe(error)))
 
     def _describe(self, error: Exception) -> Any:
         return _worker_errors.describe(error, self._options.worker)
+
+    def _leave_collated(self, collated: Collated, offset: int) -> tuple[int, int, int]:
+        head, views, size = _payload.dump(collated)
+        if self._batches is not None and offset >= 0 and size <= self._batches[1].bytes:
+            _payload.write(self._batches[0][offset : offset + size], head, views)
+            return 1, 0, 0
+        if size >= SHARED_BYTES_MIN and not self._proposed:
+            layout = CollatedLayout.for_batches_like(size)
+            self._say_proposal(layout.bytes, layout)
+        return 0, *self._leave_parts(size, lambda target: _payload.write(target, head, views))
 
     def _answer(self, sample: Any, offset: int, row: int) -> None:
         if isinstance(sample, _Raised):
@@ -317,13 +336,16 @@ class Worker:
     def _propose(self, sample: Any) -> None:
         self._proposed = True
         schema = _schema.propose(sample, self._options.batch_rows)
-        if schema is None:
-            return
+        if schema is not None:
+            self._say_proposal(schema.bytes, schema)
+
+    def _say_proposal(self, batch_bytes: int, layout: Any) -> None:
+        self._proposed = True
         try:
-            described = pickle.dumps(schema)
+            described = pickle.dumps(layout)
         except Exception:  # a class in it that has no name elsewhere; then samples travel one by one
             return
-        self._say(b"P", struct.pack("<Q", schema.bytes) + described)
+        self._say(b"P", struct.pack("<Q", batch_bytes) + described)
 
 
 def _copy(target: memoryview, data: bytes) -> None:

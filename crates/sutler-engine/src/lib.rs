@@ -7,6 +7,7 @@
 
 mod bare;
 mod batch;
+mod crew;
 mod engine;
 mod failure;
 mod image;
@@ -23,6 +24,7 @@ mod run_state;
 
 pub use bare::bare_rate;
 pub use batch::{Batch, OwnSample, Received};
+pub use crew::{CrewChange, LOOK_EVERY};
 pub use engine::{Engine, StartError, usable_cores, what_is_left};
 pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;

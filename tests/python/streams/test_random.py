@@ -99,10 +99,12 @@ def test_random_numbers_go_on_in_workers(kind: type[Any], options: dict[str, Any
     states: list[Any] = []
     with sutler.Loader(kind(14), **options) as loader:
         whole = []
-        for batch in loader:
+        iterator = iter(loader)
+        states.append(loader.state_dict())
+        for batch in iterator:
             whole.append(batch)
             states.append(json.loads(json.dumps(loader.state_dict())))
-    for step, state in enumerate(states[:-1], start=1):
+    for step, state in enumerate(states[:-1]):
         torch.manual_seed(step)  # seeds that are drawn anew would be others
         with sutler.Loader(kind(14), **options) as resumed:
             resumed.load_state_dict(state)
@@ -120,12 +122,14 @@ def test_random_numbers_go_on_in_later_epochs_of_workers_that_stay() -> None:
     with sutler.Loader(ShuffleBuffer(8), **options) as loader:
         first = list(loader)
         next(iter(loader))  # an epoch that was left: what was read ahead was drawn all the same
-        states, second = [], []
-        for batch in loader:
+        iterator = iter(loader)
+        loader.set_epoch(2)  # so that a checkpoint no longer belongs to the epoch that was left
+        states, second = [loader.state_dict()], []
+        for batch in iterator:
             second.append(batch)
             states.append(loader.state_dict())
     assert first != second
-    for step, state in enumerate(states, start=1):
+    for step, state in enumerate(states):
         with sutler.Loader(ShuffleBuffer(8), **options) as resumed:
             list(resumed)  # its workers stay, and have drawn other numbers
             resumed.load_state_dict(state)

@@ -18,7 +18,7 @@ def worker_threads() -> list[threading.Thread]:
 def _no_thread_is_left() -> Iterator[None]:
     yield
     gc.collect()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while (left := worker_threads()) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert left == []
