@@ -1,4 +1,4 @@
-"""What a worker process sends in place of samples where it has collated them itself."""
+"""What a worker sends in place of samples where it has collated them itself, and how a thread sends anything."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sutler import _payload
+from sutler._worker_errors import Raised
 
 if TYPE_CHECKING:
     from sutler._sutler import Batch
@@ -23,9 +24,9 @@ class Collated(NamedTuple):
 
 
 class NotCollated(NamedTuple):
-    """The exception that `collate_fn` raised, as bytes."""
+    """The exception that `collate_fn` raised: as bytes, from a thread as it is described there."""
 
-    exception: bytes
+    exception: bytes | Raised
 
 
 class CollatedLayout(NamedTuple):
@@ -41,3 +42,9 @@ class CollatedLayout(NamedTuple):
     def read(self, batch: Batch) -> Any:
         """What a worker left in a batch's memory; its arrays are views of that."""
         return _payload.load(np.asarray(batch.block(0, [self.bytes], "uint8")).data)
+
+
+class Handed(NamedTuple):
+    """Something that a worker thread handed over as it is."""
+
+    value: Any

@@ -1,4 +1,4 @@
-"""Batches of a dataset written in Python: from what worker processes left, or made on the spot."""
+"""Batches of a dataset written in Python: from what workers left, or made on the spot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.random  # NumPy loads it when first used, and it must be there to be seeded
 
 from sutler import _payload, _schema, _sutler, _worker_errors
-from sutler._collated import Collated, CollatedLayout, NotCollated
+from sutler._collated import Collated, CollatedLayout, Handed, NotCollated
 from sutler._cuda import make_pinner
 from sutler._fetch import bulk_getter, collate_seed, fetch_many, sample_seed, samples_seed
 from sutler._keys import KeyTable
@@ -85,7 +85,7 @@ class _TrainerCollation:
 
 
 class ProcessBatches(AssembledBatches):
-    """The batches of one epoch, as worker processes left them."""
+    """The batches of one epoch, as worker processes or threads left them."""
 
     def __init__(self, loader: Loader, run: RunReader, job: Job, epoch: int, keys: KeyTable) -> None:
         super().__init__(run)
@@ -162,6 +162,8 @@ def _append_ids(collated: Any, keys: list[Any], single: bool, convert: Callable[
 
 
 def _load(payload: Any) -> Any:
+    if type(payload) is Handed:
+        return payload.value
     return None if payload is None else _payload.load(np.asarray(payload).data)
 
 

@@ -29,6 +29,7 @@ from sutler._stats import describe, figures_of
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
+from sutler._threads import THREAD
 from sutler.cache import Cache, read_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
@@ -61,18 +62,20 @@ class Loader(Generic[BatchType]):
         shuffle: Reorder the samples in every epoch.
         sampler: Where the order comes from instead; an iterable of indices.
         batch_sampler: Where whole batches come from instead; an iterable of lists of indices.
-        num_workers: Threads for a native dataset, by default one per usable core; processes for one written in Python,
-            by default none. With 0 the caller does the work itself.
+        num_workers: Threads for a native dataset, by default one per usable core; processes for one written in Python
+            (threads where Python has no global interpreter lock), by default none. With 0 the caller does the work
+            itself.
         collate_fn: Called with a list of samples to make a batch: in the workers of a dataset written in Python, for a
             native one in this process. The default needs no copy.
         pin_memory: Register the batch memory with CUDA, once.
         drop_last: Leave an incomplete last batch out.
         timeout: Seconds to wait for a batch before ``RuntimeError``; 0 waits for ever.
-        worker_init_fn: Called with its number in each worker process; native threads run no Python.
-        multiprocessing_context: How worker processes are started; native threads have no use for it.
+        worker_init_fn: Called with its number in each worker; native threads run no Python.
+        multiprocessing_context: How worker processes are started, or ``"thread"`` for worker threads; native threads
+            have no use for it.
         generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
         prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making.
-        persistent_workers: Keep worker processes between epochs; threads always stay.
+        persistent_workers: Keep workers that run Python between epochs; native threads always stay.
         in_order: ``False`` is ``order="ready"``.
         order: ``"strict"``: the seeded permutation exactly. ``"ready"``: the same samples in batches as they get ready,
             so that a slow one holds up nobody; what a batch sampler drew stays together. Of a stream, whose workers
@@ -192,7 +195,7 @@ class Loader(Generic[BatchType]):
         self.drop_last = drop_last
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
-        named = isinstance(multiprocessing_context, str)
+        named = isinstance(multiprocessing_context, str) and multiprocessing_context != THREAD
         self.multiprocessing_context = (
             multiprocessing.get_context(multiprocessing_context) if named else multiprocessing_context
         )

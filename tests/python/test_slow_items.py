@@ -25,8 +25,6 @@ def seat_in_this_process(take: Any, *given: Any) -> Executor:
     return ThreadPoolExecutor(1, initializer=take, initargs=given)
 
 
-# PyTorch's iterators may say something in their finalizers; that is not what is tested here.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("work", ["sleep", "burn"])
 def test_everybody_gets_every_item_in_turns(
     work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -7,6 +7,7 @@
 mod assembly;
 mod bits;
 mod costs;
+mod crew;
 mod fingerprint;
 mod form;
 mod keep;
@@ -23,6 +24,7 @@ mod slots;
 
 pub use assembly::{Assembly, Place};
 pub use costs::Costs;
+pub use crew::{Crew, CrewLimits, CrewObservation, CrewReason};
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;
 pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, ShelfStats};
@@ -34,5 +36,6 @@ pub use rng::{SampleRng, Stream};
 pub use sample::{DatasetTooLarge, SampleId};
 pub use shard::{Shard, ShardError};
 pub use shared::{
-    Choice, EntryId, Home, JobKey, Part, Seat, SharedError, SharedOrder, SharedSettings, SharedStats, Verdict,
+    Choice, EntryId, Home, JobKey, Part, SHARED_MIXING, Seat, SharedError, SharedOrder, SharedSettings,
+    SharedStats, Verdict,
 };

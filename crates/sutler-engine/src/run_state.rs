@@ -86,7 +86,7 @@ impl Ticket {
 /// A run as workers see it; lives in the engine's shared state.
 pub(crate) struct RunState {
     pub id: u64,
-    job: Arc<Job>,
+    pub job: Arc<Job>,
     plan: EpochPlan,
     epoch: u32,
     ledger: Ledger,

@@ -8,6 +8,7 @@ mod dataset;
 mod dlpack;
 mod engine;
 mod errors;
+mod handover;
 mod pipeline;
 mod plan;
 mod served;
@@ -44,6 +45,8 @@ mod _sutler {
     use crate::dataset::Dataset;
     #[pymodule_export]
     use crate::engine::{Engine, Job, Run};
+    #[pymodule_export]
+    use crate::handover::Handover;
     #[pymodule_export]
     use crate::pipeline::{Pipeline, draw};
     #[pymodule_export]

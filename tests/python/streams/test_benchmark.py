@@ -18,8 +18,6 @@ def seat_in_this_process(take: Any, *given: Any) -> Executor:
     return ThreadPoolExecutor(1, initializer=take, initargs=given)
 
 
-# PyTorch's iterators may say something in their finalizers; that is not what is tested here.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_everybody_gets_every_batch_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

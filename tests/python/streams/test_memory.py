@@ -20,6 +20,8 @@ from torch.utils.data import default_collate
 
 from .datasets import Plain, make, share
 
+pytestmark = pytest.mark.processes
+
 LARGE = 2 * COPIED_BYTES
 
 

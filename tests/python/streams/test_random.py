@@ -89,6 +89,7 @@ def seed_numpy(worker: int) -> None:
     np.random.seed(1000 + worker)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "options", [{"num_workers": 1}, {"num_workers": 3, "worker_init_fn": seed_numpy}], ids=str
 )
@@ -110,6 +111,7 @@ def test_random_numbers_go_on_in_workers(kind: type[Any], options: dict[str, Any
             assert list(resumed) == whole[step:], f"from batch {step}"
 
 
+@pytest.mark.processes
 def test_random_numbers_go_on_in_later_epochs_of_workers_that_stay() -> None:
     options: dict[str, Any] = {
         "batch_size": 2,
@@ -162,6 +164,7 @@ def test_without_workers_the_trainers_generators_are_the_trainers_to_save(kind: 
             assert again["progress"]["workers"] == moments[-1][0]["progress"]["workers"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", [0, 2])
 def test_going_on_with_a_stream_leaves_the_trainers_numbers_alone(workers: int) -> None:
     loader = sutler.Loader(Drawing(9), batch_size=2, num_workers=workers)
