@@ -31,5 +31,6 @@ pub use rng::{SampleRng, Stream};
 pub use sample::{DatasetTooLarge, SampleId};
 pub use shard::{Shard, ShardError};
 pub use shared::{
-    Choice, EntryId, Home, JobKey, Part, Seat, SharedError, SharedOrder, SharedSettings, SharedStats, Verdict,
+    Choice, EntryId, Home, JobKey, Leaving, Part, Seat, SharedError, SharedOrder, SharedSettings,
+    SharedStats, Verdict, Wanting,
 };

@@ -31,8 +31,8 @@ pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
 pub use pool::Pool;
 pub use preparation::{
-    Elsewhere, ForeignRow, Order, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord, SharedRow,
-    Target,
+    Common, Elsewhere, Exchange, ForeignRow, Likeness, Order, Place, Preparation, Preparer, Request, RowSpec,
+    Rows, SampleRecord, SharedRow, Target,
 };
 pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive, end_with};
 pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};

@@ -42,6 +42,17 @@ pub enum CacheError {
     Split(#[from] PartitionError),
 }
 
+/// A sample that might be kept: what it takes in each form, where it can be kept so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// As it was stored; `None` from a caller that has it from its encoded copy.
+    pub encoded_bytes: Option<usize>,
+    /// Decoded.
+    pub decoded_bytes: Option<usize>,
+    /// Whether the caller has seen a decoded copy that it cannot use.
+    pub decoded_is_foreign: bool,
+}
+
 /// What a cache holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CacheFigures {
@@ -201,30 +212,30 @@ impl Cache {
 
     /// A seat for a sample that was just read, in the form the split has room for; `None` when it may not stay.
     ///
-    /// Decoded comes first, as it saves more. A caller that has the sample from its encoded copy says so by offering no encoded form;
+    /// Decoded comes first, as it saves more. Where the caller cannot use the decoded copy that is there, because it was kept for other transforms, the
+    /// sample may be kept encoded besides, as long as nobody has to leave for it. A caller that has the sample from its encoded copy says so by offering no encoded form;
     /// it may then change seats where the decoded share has room, as it has after a [new split](Self::set_split). When both shares are full and somebody has to leave, a sample always asks for
     /// the same form, and as many ask for each as it has seats; else a sample would lose its seat in one form to
     /// take one in the other.
     #[must_use]
-    pub fn reserve(
-        &self,
-        sample: SampleId,
-        encoded_bytes: Option<usize>,
-        decoded_bytes: Option<usize>,
-    ) -> Option<Reservation<'_>> {
+    pub fn reserve(&self, sample: SampleId, offer: &Offer) -> Option<Reservation<'_>> {
+        let Offer { encoded_bytes, decoded_bytes, .. } = *offer;
         if !self.is_here() {
             return None;
         }
         let mut state = self.lock();
         let state = &mut *state;
         let keeper = &mut state.keeper;
-        let changes_seats = match keeper.nearest(sample) {
+        let nearest = keeper.nearest(sample);
+        let has_seat = match nearest {
             Form::Storage => false,
             Form::Encoded if encoded_bytes.is_none() => true,
+            Form::Decoded if offer.decoded_is_foreign && !keeper.contains(sample, Form::Encoded) => true,
             _ => return None, // somebody else is just putting it in
         };
         let bytes_of = |form| match form {
             Form::Encoded => encoded_bytes,
+            Form::Decoded if nearest == Form::Decoded => None,
             Form::Decoded => decoded_bytes,
             Form::Storage | Form::Augmented => None,
         };
@@ -238,7 +249,7 @@ impl Cache {
             .find(|&form| has_room(keeper, form))
             // Nobody leaves for one that has a seat.
             .or_else(|| {
-                (!changes_seats).then(|| home(sample, keeper.kept(Form::Encoded), keeper.kept(Form::Decoded)))
+                (!has_seat).then(|| home(sample, keeper.kept(Form::Encoded), keeper.kept(Form::Decoded)))
             })?;
         let footprint = Memory::footprint(bytes_of(form)?);
         let admission = keeper.offer(sample, form, footprint, &mut state.evicted);
