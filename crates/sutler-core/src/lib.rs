@@ -23,7 +23,7 @@ pub use assembly::{Assembly, Place};
 pub use costs::Costs;
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;
-pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, ShelfStats};
+pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, ShelfStats, divide};
 pub use ledger::{Ledger, LedgerError, SavedLedger};
 pub use order::{BatchPlan, EpochPlan, JobCursor, JobSpec, OrderError};
 pub use permutation::Permutation;

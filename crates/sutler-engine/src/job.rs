@@ -6,7 +6,7 @@ use sutler_core::{Costs, JobKey};
 
 use crate::batch::block_bytes;
 use crate::pool::{Kind, Pool};
-use crate::{Arena, ArenaError, ErrorPolicy, Failure, Metrics, Preparation, RowSpec};
+use crate::{Arena, ArenaError, ErrorPolicy, Failure, Likeness, Metrics, Preparation, RowSpec};
 
 /// What a job asks of the engine beside its samples.
 #[derive(Clone, Copy, Debug)]
@@ -162,6 +162,12 @@ impl Job {
     #[must_use]
     pub fn row(&self) -> RowSpec {
         self.preparation.row()
+    }
+
+    /// What other jobs over the same dataset may have in common with it.
+    #[must_use]
+    pub fn likeness(&self) -> Likeness {
+        self.preparation.likeness()
     }
 
     /// The batch memory, where samples have one size.

@@ -25,10 +25,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a job waits for what others are preparing before it prepares a copy of its own.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The part of the window that one decoded sample may take. A picture that is too large for it is left encoded: it would take the place of too many
-/// others, or find none.
-const DECODED_PART: u64 = 8;
-
 /// What several jobs share.
 pub struct Pool {
     state: Mutex<State>,
@@ -41,6 +37,8 @@ struct State {
     order: SharedOrder,
     /// What the window may take.
     window_bytes: u64,
+    /// What one decoded sample may take of it. A larger one is left encoded: it would take the place of too many others.
+    decoded_bytes_max: u64,
     /// What stands in the window.
     entries: HashMap<EntryId, Standing>,
     /// The memory of finished samples that stood there, to be used again.
@@ -120,6 +118,7 @@ impl Pool {
         let SharedSettings { samples, seed, window_bytes, .. } = settings;
         let state = State {
             window_bytes,
+            decoded_bytes_max: window_bytes,
             finished_kinds: Vec::new(),
             decoded_kinds: Vec::new(),
             order: SharedOrder::new(settings),
@@ -152,10 +151,12 @@ impl Pool {
         JobKey(u64::MAX - state.next_key)
     }
 
-    /// Gives the window so many bytes. A smaller window takes nothing in until enough has been used up.
-    pub fn set_window_bytes(&self, bytes: u64) {
+    /// Gives the window so many bytes, of which a decoded sample may take so many. A smaller window takes nothing in until enough has been used
+    /// up.
+    pub fn set_window(&self, bytes: u64, decoded_bytes_max: u64) {
         let mut state = self.state();
         state.window_bytes = bytes;
+        state.decoded_bytes_max = decoded_bytes_max;
         state.order.set_window_bytes(bytes);
     }
 
@@ -377,7 +378,7 @@ impl Pool {
 
     /// What is asked of whoever prepares a sample that jobs with other transforms want.
     pub(crate) fn request(&self, form: Form) -> Request {
-        Request { form, bytes_max: self.window_bytes() / DECODED_PART, left: None }
+        Request { form, bytes_max: self.state().decoded_bytes_max, left: None }
     }
 
     /// A sample that others want as well is prepared: finished, for those of the same kind, and in a form that serves others.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags};
 use serde_json::{Value, json};
@@ -20,6 +20,9 @@ use crate::rendezvous::{BindError, Rendezvous, trusted_peer};
 use crate::session::Session;
 use crate::shelf::{Shelf, ShelfOptions};
 use crate::spec::JobSpec;
+
+/// How often the agent looks what of its memory is still of use.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How an agent is run.
 #[derive(Clone, Debug)]
@@ -84,7 +87,7 @@ impl Agent {
             socket: options.socket.clone(),
             engine,
             catalogue: Catalogue::default(),
-            shelf: Shelf::new(options.shelf),
+            shelf: Shelf::new(options.shelf, threads),
             jobs: Mutex::default(),
             clients: Mutex::default(),
         });
@@ -137,6 +140,7 @@ impl Agent {
 
     pub(crate) fn leave(&self, client: u64) {
         self.jobs().remove(&client);
+        self.shelf.leave(client);
     }
 
     /// What the agent is doing, as JSON.
@@ -226,9 +230,14 @@ impl Listening {
         let mut threads = Vec::new();
         let mut number = 0;
         let ended = loop {
-            match wait_readable(self.rendezvous.listener.as_fd(), Some(stop.as_fd()), None) {
+            let tick = Instant::now() + LOOK_EVERY;
+            match wait_readable(self.rendezvous.listener.as_fd(), Some(stop.as_fd()), Some(tick)) {
                 Err(error) => break Err(AgentError::Listening(error)),
                 Ok(ready) if ready.other => break Ok(()),
+                Ok(ready) if !ready.socket => {
+                    self.agent.shelf.look();
+                    continue;
+                }
                 Ok(_) => {}
             }
             number += 1;

@@ -158,20 +158,25 @@ impl<'a> Session<'a> {
             };
             Refused(kind, error.to_string())
         };
-        let cache = self.agent.shelf().cache(&spec, samples).map_err(|error| refused(&error))?;
-        let mut job = spec.open(files, Memory::Shared, cache).map_err(|error| refused(&error))?;
-        if spec.shared {
-            let (pool, name) = self.agent.shelf().pool(&spec, samples, &job);
-            job = job.sharing(pool, name);
-        }
+        let shelf = self.agent.shelf();
+        let opened = shelf
+            .board(self.number, &spec, &files)
+            .and_then(|cache| spec.open(files, Memory::Shared, cache))
+            .map_err(|error| refused(&error));
+        // Whoever is refused has no part in what is shared, and may ask for something else.
+        let job = opened.inspect_err(|_| shelf.leave(self.number))?;
+        let job = shelf.seat(self.number, &spec, job);
         let slots = job.arena().map(|arena| arena.slots());
         let row_bytes = match job.row() {
             RowSpec::Fixed { bytes } => Some(bytes),
             RowSpec::Varies => None,
         };
-        self.agent
-            .enter(self.number, JobEntry { spec, job: Arc::downgrade(&job), held: 0 })
-            .map_err(|reason| Refused(Refusal::Value, reason))?;
+        self.agent.enter(self.number, JobEntry { spec, job: Arc::downgrade(&job), held: 0 }).map_err(
+            |reason| {
+                shelf.leave(self.number);
+                Refused(Refusal::Value, reason)
+            },
+        )?;
         self.job = Some(job);
         self.samples = samples;
         Ok(Answer::Opened { slots: slots.map(|(bytes, count)| Slots { bytes, count }), row_bytes })

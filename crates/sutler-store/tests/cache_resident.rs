@@ -44,6 +44,9 @@ fn memory_stays_within_the_budget_and_comes_back() {
         assert!(figures.used_bytes > BUDGET * 9 / 10, "{figures:?}");
         let grown = resident_bytes() - before;
         assert!(grown <= BUDGET + SLACK, "{backing:?}: {grown} bytes for a budget of {BUDGET}");
+        cache.set_budget(BUDGET / 4);
+        let shrunk = resident_bytes() - before;
+        assert!(shrunk <= BUDGET / 4 + SLACK, "{backing:?}: {shrunk} bytes for a quarter of {BUDGET}");
         drop(cache);
         let left = resident_bytes().saturating_sub(before);
         assert!(left <= SLACK, "{backing:?}: {left} bytes stayed");

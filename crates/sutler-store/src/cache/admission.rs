@@ -7,6 +7,7 @@
 //!
 //! Hits take no lock, except under [`Policy::Lru`], which has to write down every use.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -82,7 +83,7 @@ pub struct FormFigures {
 /// Samples kept in memory, by a policy.
 pub struct Cache {
     memory: Memory,
-    budget_bytes: u64,
+    budget_bytes: AtomicU64,
     /// Whether hits are written down.
     notes_uses: bool,
     /// Decides who is in. Held for a decision, never while bytes are copied.
@@ -93,6 +94,8 @@ pub struct Cache {
 
 struct State {
     keeper: Keeper,
+    /// The split in force, in percent.
+    shares: [u32; 3],
     corrupt: u64,
     /// Reused for every decision.
     evicted: Vec<(SampleId, Form)>,
@@ -127,16 +130,17 @@ impl Cache {
         let CacheOptions { budget_bytes, samples, split: [encoded, decoded], policy, seed, backing } =
             *options;
         let memory = Memory::new(&MemoryOptions { budget_bytes, samples, forms, backing })?;
-        let partition = Partition::of_percent(memory.capacity_bytes(), 0, [encoded, decoded, 0])?;
+        let shares = [encoded, decoded, 0];
+        let partition = Partition::of_percent(memory.capacity_bytes(), 0, shares)?;
         let keeper = Keeper::new(partition, [policy; 3], seed);
-        let state = Mutex::new(State { keeper, corrupt: 0, evicted: Vec::new() });
+        let state = Mutex::new(State { keeper, shares, corrupt: 0, evicted: Vec::new() });
         let notes_uses = policy == Policy::Lru;
+        let budget_bytes = AtomicU64::new(budget_bytes);
         Ok(Self { memory, budget_bytes, notes_uses, state, owner: std::process::id() })
     }
 
-    /// Splits the budget anew, in percent: encoded, decoded. A share that shrinks lets the newest of its samples go; one that is
-    /// being read stays until its reader is done, and whatever fits both splits stays where it is. Freed room is filled as
-    /// samples are read.
+    /// Splits the budget anew, in percent: encoded, decoded. Nobody leaves at once: what a share has beyond its new size goes, the newest first, as the
+    /// other form needs the room.
     ///
     /// # Errors
     /// When the shares add up to more than there is.
@@ -144,16 +148,36 @@ impl Cache {
         // A form without a table has no seats, whatever its share.
         let share = |form, percent| if self.keeps(form) { percent } else { 0 };
         let shares = [share(Form::Encoded, encoded), share(Form::Decoded, decoded), 0];
-        let partition = Partition::of_percent(self.memory.capacity_bytes(), 0, shares)?;
-        if self.is_here() {
-            let mut state = self.lock();
-            let State { keeper, evicted, .. } = &mut *state;
-            keeper.set_partition(partition, evicted);
-            for (leaving, form) in evicted.drain(..) {
-                self.memory.remove(leaving, form);
-            }
+        if !self.is_here() {
+            return Ok(());
         }
+        let mut state = self.lock();
+        let partition = Partition::of_percent(self.memory.capacity_bytes(), 0, shares)?;
+        state.shares = shares;
+        self.apply(partition, &mut state);
         Ok(())
+    }
+
+    /// Gives the cache another budget, at most the one it was made with. When it shrinks, the newest samples of each form go until the
+    /// rest fits; one that is being read stays until its reader is done. Their memory goes back to the system.
+    pub fn set_budget(&self, bytes: u64) {
+        if !self.is_here() {
+            return;
+        }
+        let mut state = self.lock();
+        self.budget_bytes.store(bytes, Ordering::Relaxed);
+        self.memory.set_budget(bytes);
+        let partition = Partition::of_percent(self.memory.capacity_bytes(), 0, state.shares)
+            .expect("shares that were accepted before");
+        self.apply(partition, &mut state);
+    }
+
+    fn apply(&self, partition: Partition, state: &mut State) {
+        let State { keeper, evicted, .. } = state;
+        keeper.set_partition(partition, evicted);
+        for (leaving, form) in evicted.drain(..) {
+            self.memory.remove(leaving, form);
+        }
     }
 
     /// The memory behind it.
@@ -263,8 +287,9 @@ impl Cache {
     /// What it holds.
     #[must_use]
     pub fn figures(&self) -> CacheFigures {
+        let budget_bytes = self.budget_bytes.load(Ordering::Relaxed);
         if !self.is_here() {
-            return CacheFigures { budget_bytes: self.budget_bytes, ..CacheFigures::default() };
+            return CacheFigures { budget_bytes, ..CacheFigures::default() };
         }
         let of = |form| {
             let (entries, bytes) = self.memory.kept(form);
@@ -273,7 +298,7 @@ impl Cache {
         let state = self.lock();
         let stats = state.keeper.stats();
         CacheFigures {
-            budget_bytes: self.budget_bytes,
+            budget_bytes,
             used_bytes: self.memory.used_bytes(),
             encoded: of(Form::Encoded),
             decoded: of(Form::Decoded),
