@@ -1,12 +1,15 @@
 //! `sutler serve`: the host agent.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde_json::json;
 use sutler_core::plan::Split;
 use sutler_engine::usable_cores;
-use sutler_service::{Agent, AgentOptions, ShelfOptions, SplitChoice, default_socket, stop_signal};
+use sutler_service::{
+    Agent, AgentOptions, HttpOptions, ShelfOptions, SplitChoice, default_socket, stop_signal,
+};
 
 use crate::Failed;
 
@@ -34,6 +37,13 @@ pub struct Serve {
     /// The window of prepared samples that jobs with order="shared" share, as a share of each dataset.
     #[arg(long, value_name = "SHARE", default_value_t = 0.02, value_parser = window)]
     window: f64,
+    /// Serve a page for people to look at (/), its figures (/status.json), and metrics for Prometheus (/metrics) at this address of this machine,
+    /// such as 127.0.0.1:8080; port 0 takes any that is free.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
+    /// Let other machines see that page, too: it has the names of jobs and the paths of datasets.
+    #[arg(long, requires = "http")]
+    http_public: bool,
     /// Print a line of JSON when ready.
     #[arg(long)]
     json: bool,
@@ -75,16 +85,19 @@ impl Serve {
                 window: self.window,
                 ..ShelfOptions::default()
             },
+            http: self.http.map(|address| HttpOptions { address, public: self.http_public }),
         };
         // Before anybody can see that we are ready, so that nobody tells us to end and is not heard.
         let stop = stop_signal()?;
         let listening = Agent::listen(&options)?;
         let socket = listening.socket().display().to_string();
+        let http = listening.http().map(|address| format!("http://{address}"));
         let mut out = std::io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", json!({ "ready": true, "socket": socket, "http": null }))?;
+            writeln!(out, "{}", json!({ "ready": true, "socket": socket, "http": http }))?;
         } else {
-            writeln!(out, "listening at {socket} with {} threads; Ctrl-C ends it", options.threads)?;
+            let page = http.map_or_else(String::new, |http| format!(", see {http}"));
+            writeln!(out, "listening at {socket} with {} threads{page}; Ctrl-C ends it", options.threads)?;
         }
         out.flush()?;
         drop(out);

@@ -33,6 +33,7 @@ impl Running {
             socket: socket.to_owned(),
             threads: 2,
             shelf: ShelfOptions { window: 0.1, ..ShelfOptions::default() },
+            http: None,
         })
         .unwrap();
         let (stop, stopped) = UnixStream::pair().unwrap();
