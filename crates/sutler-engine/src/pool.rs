@@ -57,8 +57,8 @@ struct State {
 struct Standing {
     /// Finished copies, by what was made of the sample.
     finished: Vec<(u32, Arc<OwnSample>)>,
-    /// What serves jobs with other transforms.
-    common: Option<Arc<Common>>,
+    /// What serves jobs with other transforms: all of them, or, decoded, those that decode like this.
+    common: Option<(u32, Arc<Common>)>,
 }
 
 /// What a job makes of its samples, as a pool tells it from others.
@@ -357,8 +357,10 @@ impl Pool {
         let finished = standing.finished.iter().find(|(finished, _)| *finished == kind.finished);
         match (finished, &standing.common) {
             (Some((_, sample)), _) => Found::Finished(Arc::clone(sample)),
-            (None, Some(common)) => Found::Common(Arc::clone(common)),
-            (None, None) => Found::Nothing,
+            (None, Some((decoded, common))) if common.form == Form::Encoded || *decoded == kind.decoded => {
+                Found::Common(Arc::clone(common))
+            }
+            _ => Found::Nothing,
         }
     }
 
@@ -393,7 +395,10 @@ impl Pool {
             state.order.abandon(id);
         } else if state.order.ready(id, all_bytes, &mut dropped) == Verdict::Keep {
             let finished = finished.into_iter().map(|sample| (kind.finished, Arc::new(sample))).collect();
-            state.entries.insert(id, Standing { finished, common: common.map(Arc::new) });
+            state.entries.insert(
+                id,
+                Standing { finished, common: common.map(|common| (kind.decoded, Arc::new(common))) },
+            );
         } else {
             state.spare.extend(finished);
         }
