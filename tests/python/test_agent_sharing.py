@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -234,6 +235,28 @@ def test_copies_for_other_transforms_are_never_mistaken(serve: Callable[..., Age
         if size == 28:
             assert served == {"storage": SAMPLES, "encoded": SAMPLES, "decoded": 0, "augmented": 0}
     assert served["decoded"] == 2 * SAMPLES
+
+
+def test_folders_with_the_same_names_in_them_are_not_the_same(serve: Callable[..., Agent], tmp_path: Path) -> None:
+    """A fingerprint names files, not what is in them."""
+    agent = serve("--memory", "16MiB")
+    steps = T.Compose([T.Resize((16, 16))])
+
+    def check(folder: Path) -> dict[str, int]:
+        photos = sutler.ImageFolder(folder, transform=steps)
+        with sutler.Loader(photos, 4, output="numpy", agent=agent.socket) as ours, sutler.Loader(photos, 4, output="numpy") as alone:
+            for (images, _), (expected, _) in zip(ours, alone, strict=True):
+                np.testing.assert_array_equal(images, expected)
+            served: dict[str, int] = ours.stats()["served"]
+            return served
+
+    one, other = make_pictures(tmp_path / "one", 12), make_pictures(tmp_path / "other", 12, (48, 48))
+    assert sutler.ImageFolder(one).fingerprint == sutler.ImageFolder(other).fingerprint
+    assert [check(folder)["storage"] for folder in (one, other, one)] == [12, 12, 0]
+    # Replaced under their old names while nobody uses them.
+    shutil.rmtree(one)
+    make_pictures(one, 12, (52, 40))
+    assert check(one)["storage"] == 12
 
 
 def open_loader(agent: Agent, folder: Path, **options: Any) -> sutler.Loader:

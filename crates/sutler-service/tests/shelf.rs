@@ -45,7 +45,9 @@ impl Running {
 
     fn open(&self, spec: &JobSpec) -> Arc<RemoteJob> {
         let options = RemoteJobOptions { socket: self.socket.clone(), patience: Duration::ZERO, alone: None };
-        RemoteJob::open(spec.clone(), options).unwrap()
+        let job = RemoteJob::open(spec.clone(), options).unwrap();
+        assert!(job.is_open(PATIENCE).unwrap());
+        job
     }
 }
 

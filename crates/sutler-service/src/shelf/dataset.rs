@@ -1,15 +1,16 @@
 //! One dataset on the shelf: its cache, its pool, the jobs on it and the plan for its memory.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sutler_core::plan::{Observed, Split};
-use sutler_core::{Permutation, Policy};
+use sutler_core::{Fingerprint, FingerprintBuilder, Permutation, Policy};
 use sutler_engine::{Job, Pool, RowSpec};
+use sutler_store::Files;
 use sutler_store::cache::{Backing, Cache, CacheOptions, Memory};
-use sutler_store::{Files, Source};
 
 use super::planner::Planner;
 use super::{ShelfOptions, SplitChoice, new_pool};
@@ -35,6 +36,8 @@ const MIXING: f64 = 0.02;
 pub(super) struct Shelved {
     /// Where it is listed.
     place: String,
+    /// What its files looked like when it was put here.
+    sizes: Sizes,
     samples: u32,
     /// An average sample as stored.
     encoded_bytes: u64,
@@ -112,10 +115,8 @@ impl Member {
 }
 
 impl Shelved {
-    pub fn new(place: String, files: &Arc<Files>, options: &ShelfOptions) -> Result<Self, JobError> {
-        // An id is 32 bits, which a listing has checked.
-        let samples = u32::try_from(files.listing().len()).unwrap_or(u32::MAX);
-        let encoded_bytes = mean_bytes(files, samples);
+    pub fn new(place: String, sizes: Sizes, options: &ShelfOptions) -> Result<Self, JobError> {
+        let Sizes { samples, mean_bytes: encoded_bytes, .. } = sizes;
         let (split, planning) = match options.split {
             SplitChoice::Fixed(split) => (split, Planning::Fixed(split)),
             SplitChoice::Auto => (Split::new(100, 0, 0), Planning::Due),
@@ -139,6 +140,7 @@ impl Shelved {
         }
         Ok(Self {
             place,
+            sizes,
             samples,
             encoded_bytes,
             usable_bytes: u64::from(samples).saturating_mul(Memory::footprint(encoded_bytes as usize)),
@@ -150,6 +152,11 @@ impl Shelved {
             planning,
             looked: Instant::now(),
         })
+    }
+
+    /// Whether its files were replaced while nobody used it. As long as somebody does, what was read once stands.
+    pub fn is_stale(&self, sizes: &Sizes) -> bool {
+        self.members.is_empty() && self.sizes != *sizes
     }
 
     /// Whether the caller is to measure the dataset; from now on it does.
@@ -288,10 +295,32 @@ impl Shelved {
     }
 }
 
-/// The mean size of some samples from all over the dataset.
-fn mean_bytes(files: &Files, samples: u32) -> u64 {
-    let order = Permutation::shuffled(samples, 0, 0);
-    let asked = (0..samples.min(ASKED)).map(|position| order.sample_at(position));
-    let told: Vec<u64> = asked.filter_map(|sample| files.encoded_bytes(sample)).collect();
-    if told.is_empty() { TYPICAL_ENCODED } else { told.iter().sum::<u64>() / told.len() as u64 }
+/// How large some samples from all over a dataset are, and when they were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    samples: u32,
+    mean_bytes: u64,
+    /// Sums up sizes and times: another one means other files.
+    stamp: Fingerprint,
+}
+
+impl Sizes {
+    pub fn of(files: &Files) -> Self {
+        // An id is 32 bits, which a listing has checked.
+        let samples = u32::try_from(files.listing().len()).unwrap_or(u32::MAX);
+        let order = Permutation::shuffled(samples, 0, 0);
+        let mut stamp = FingerprintBuilder::default();
+        let (mut all_bytes, mut told) = (0, 0);
+        for position in 0..samples.min(ASKED) {
+            let path = files.listing().path(order.sample_at(position));
+            // One that cannot be looked at is for whoever reads it to report.
+            let Ok(file) = std::fs::metadata(path) else { continue };
+            stamp.add(file.len().to_le_bytes());
+            stamp.add(file.mtime().to_le_bytes()).add(file.mtime_nsec().to_le_bytes());
+            all_bytes += file.len();
+            told += 1;
+        }
+        let mean_bytes = if told == 0 { TYPICAL_ENCODED } else { all_bytes / told };
+        Self { samples, mean_bytes, stamp: stamp.finish() }
+    }
 }

@@ -7,7 +7,7 @@
 mod dataset;
 mod planner;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,9 +19,9 @@ use sutler_engine::{Job, Pool};
 use sutler_store::Files;
 use sutler_store::cache::Cache;
 
-use self::dataset::{Member, Shelved};
+use self::dataset::{Member, Shelved, Sizes};
 use self::planner::Planner;
-use crate::spec::{JobError, JobSpec};
+use crate::spec::{DatasetSpec, JobError, JobSpec, ListingSpec};
 
 /// How much an agent keeps, and in which forms.
 #[derive(Clone, Copy, Debug)]
@@ -59,9 +59,11 @@ pub enum SplitChoice {
     Auto,
 }
 
-/// What makes the samples of two jobs come from the same files under the same limits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// What makes the samples of two jobs come from the same files under the same limits. A fingerprint alone is not enough: it names files
+/// by their paths inside the dataset, which two folders may have in common.
+#[derive(Clone, PartialEq, Eq)]
 struct Key {
+    listing: ListingSpec,
     fingerprint: Fingerprint,
     pixels_max: u64,
     bytes_max: u64,
@@ -69,8 +71,8 @@ struct Key {
 
 impl Key {
     fn of(spec: &JobSpec) -> Self {
-        let (pixels_max, bytes_max) = (spec.dataset.pixels_max, spec.dataset.bytes_max);
-        Self { fingerprint: spec.fingerprint, pixels_max, bytes_max }
+        let DatasetSpec { listing, pixels_max, bytes_max, .. } = spec.dataset.clone();
+        Self { listing, fingerprint: spec.fingerprint, pixels_max, bytes_max }
     }
 }
 
@@ -84,7 +86,8 @@ pub struct Shelf {
 
 #[derive(Default)]
 struct State {
-    datasets: BTreeMap<Key, Shelved>,
+    /// Few, so that looking through them is quick.
+    datasets: Vec<(Key, Shelved)>,
     /// Which dataset each client's job is on.
     clients: HashMap<u64, Key>,
 }
@@ -109,14 +112,18 @@ impl Shelf {
         files: &Arc<Files>,
     ) -> Result<Option<Arc<Cache>>, JobError> {
         let key = Key::of(spec);
+        let sizes = Sizes::of(files);
         let mut state = self.state();
-        if !state.datasets.contains_key(&key) {
-            let place = spec.dataset.place().display().to_string();
-            let shelved = Shelved::new(place, files, &self.options)?;
-            state.datasets.insert(key, shelved);
+        if state.get(&key).is_some_and(|known| known.is_stale(&sizes)) {
+            state.datasets.retain(|(known, _)| *known != key);
         }
-        state.clients.insert(client, key);
-        let Some(shelved) = state.datasets.get_mut(&key) else { return Ok(None) };
+        if state.get(&key).is_none() {
+            let place = spec.dataset.place().display().to_string();
+            let shelved = Shelved::new(place, sizes, &self.options)?;
+            state.datasets.push((key.clone(), shelved));
+        }
+        state.clients.insert(client, key.clone());
+        let Some(shelved) = state.get(&key) else { return Ok(None) };
         shelved.members.insert(client, Member::default());
         shelved.idle_since = None;
         let cache = shelved.cache.clone();
@@ -124,21 +131,21 @@ impl Shelf {
         state.divide(self.options.memory);
         drop(state);
         if measures {
-            self.plan(key, spec, files);
+            self.plan(&key, spec, files);
         }
         Ok(cache)
     }
 
     /// Measures a dataset with what its first job does to it, and splits its memory for the first time.
-    fn plan(&self, key: Key, spec: &JobSpec, files: &Arc<Files>) {
-        let (budget_bytes, jobs) = match self.state().datasets.get(&key) {
+    fn plan(&self, key: &Key, spec: &JobSpec, files: &Arc<Files>) {
+        let (budget_bytes, jobs) = match self.state().get(key) {
             Some(shelved) => (shelved.share_bytes, shelved.members.len()),
             None => return,
         };
         // Others may come and go meanwhile, so this is done without the lock.
         let planner = Planner::measure(spec, files, self.threads, budget_bytes, jobs);
         let mut state = self.state();
-        if let Some(shelved) = state.datasets.get_mut(&key) {
+        if let Some(shelved) = state.get(key) {
             shelved.set_planner(planner);
         }
         state.divide(self.options.memory);
@@ -147,7 +154,7 @@ impl Shelf {
     /// A client's job is made: it takes part in what is planned, and gets its pool and its name there if it wants one.
     pub fn seat(&self, client: u64, spec: &JobSpec, job: Arc<Job>) -> Arc<Job> {
         let mut state = self.state();
-        let Some(shelved) = state.datasets.get_mut(&Key::of(spec)) else { return job };
+        let Some(shelved) = state.get(&Key::of(spec)) else { return job };
         let job = if spec.shared {
             let pool = shelved.pool(&job, self.options.window);
             let name = match &spec.name {
@@ -168,7 +175,7 @@ impl Shelf {
     pub fn leave(&self, client: u64) {
         let mut state = self.state();
         let Some(key) = state.clients.remove(&client) else { return };
-        if let Some(shelved) = state.datasets.get_mut(&key) {
+        if let Some(shelved) = state.get(&key) {
             shelved.members.remove(&client);
             if shelved.members.is_empty() {
                 shelved.idle_since = Some(Instant::now());
@@ -186,8 +193,8 @@ impl Shelf {
         let mut state = self.state();
         let before = state.datasets.len();
         let linger = self.options.linger;
-        state.datasets.retain(|_, shelved| shelved.idle_since.is_none_or(|since| since.elapsed() < linger));
-        for shelved in state.datasets.values_mut() {
+        state.datasets.retain(|(_, shelved)| shelved.idle_since.is_none_or(|since| since.elapsed() < linger));
+        for (_, shelved) in &mut state.datasets {
             if shelved.is_due(self.options.look_every) {
                 shelved.compare();
             }
@@ -200,7 +207,7 @@ impl Shelf {
     /// What is shared, in figures.
     pub fn figures(&self) -> Value {
         let state = self.state();
-        let datasets = state.datasets.values();
+        let datasets = state.datasets.iter().map(|(_, shelved)| shelved);
         json!({
             "memory": self.options.memory,
             "caches": datasets.clone().filter_map(Shelved::cache_figures).collect::<Vec<_>>(),
@@ -211,12 +218,17 @@ impl Shelf {
 }
 
 impl State {
+    fn get(&mut self, key: &Key) -> Option<&mut Shelved> {
+        self.datasets.iter_mut().find(|(known, _)| known == key).map(|(_, shelved)| shelved)
+    }
+
     /// Gives each dataset its part of the budget.
     fn divide(&mut self, memory: u64) {
-        let usable: Vec<u64> = self.datasets.values().map(|shelved| shelved.usable_bytes).collect();
+        let usable: Vec<u64> = self.datasets.iter().map(|(_, shelved)| shelved.usable_bytes).collect();
         let shares = divide(memory, &usable);
         // Those that shrink first, so that at no time all together have more than there is.
-        let mut changes: Vec<(&mut Shelved, u64)> = self.datasets.values_mut().zip(shares).collect();
+        let datasets = self.datasets.iter_mut().map(|(_, shelved)| shelved);
+        let mut changes: Vec<(&mut Shelved, u64)> = datasets.zip(shares).collect();
         changes.sort_by_key(|(shelved, share)| *share > shelved.share_bytes);
         for (shelved, share) in changes {
             shelved.set_share(share);
