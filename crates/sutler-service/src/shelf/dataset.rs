@@ -191,7 +191,7 @@ impl Shelved {
             Planning::Fixed(split) => (*split, self.share_bytes),
             Planning::Planned(planner) => (planner.split(), self.share_bytes),
         };
-        // Before it grows, or what is to go would take the room of what is to come.
+        // First the split: it says what goes where the memory shrinks.
         let accepted = cache.set_split([split.encoded, split.decoded]);
         debug_assert!(accepted.is_ok(), "a split that adds up: {split}");
         cache.set_budget(bytes);
