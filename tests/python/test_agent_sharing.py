@@ -1,4 +1,4 @@
-"""Jobs of one agent whose transforms differ, datasets that share its memory, plans that follow them, and the page that shows it."""
+"""Jobs of one agent whose transforms differ, datasets that share its memory, plans, and the page that shows it all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sutler import transforms as T  # noqa: N812 - as users write it
 
 SAMPLES = 240
 
-#: Transforms that draw nothing that matters, so that a sample has the same bytes in every order. All resize differently.
+#: Transforms that draw nothing that matters: a sample has the same bytes in every order. All decode differently.
 DIFFERENT: dict[str, list[T.Transform]] = {
     "crop": [T.Resize(32), T.CenterCrop(32)],
     "mirror": [T.Resize((40, 28)), T.RandomHorizontalFlip(1.0)],
@@ -66,7 +66,17 @@ class Agent:
 
     def __init__(self, socket: Path, *options: str) -> None:
         self.socket = socket
-        command = [sys.executable, "-m", "sutler", "serve", "--socket", str(socket), "--threads", "2", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "sutler",
+            "serve",
+            "--socket",
+            str(socket),
+            "--threads",
+            "2",
+            "--json",
+        ]
         self.process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.ready: dict[str, Any] = json.loads(self.process.stdout.readline())
@@ -176,7 +186,10 @@ def test_jobs_with_different_transforms_share_what_was_read(
     told = run_jobs(agent, pictures, chosen, epochs=3, order="shared")
     # A window of a tenth, jobs that begin and end apart, and the samples that are not shared on purpose.
     assert reads_per_sample(told) <= 1.12 / jobs
-    served = {form: sum(each["stats"]["served"][form] for each in told.values()) for form in told["mirror"]["stats"]["served"]}
+    served = {
+        form: sum(each["stats"]["served"][form] for each in told.values())
+        for form in told["mirror"]["stats"]["served"]
+    }
     assert served["augmented"] == 0
     taken = served["decoded"] if transforms is ALIKE else served["encoded"]
     assert taken >= 0.85 * (jobs - 1) / jobs * sum(served.values()), served
@@ -210,7 +223,10 @@ def test_one_cache_serves_jobs_with_different_transforms(
     for number, pipeline in enumerate(pipelines):
         photos = sutler.ImageFolder(pictures, transform=pipeline)
         common: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": number, "output": "numpy"}
-        with sutler.Loader(photos, agent=agent.socket, **common) as ours, sutler.Loader(photos, **common) as alone:
+        with (
+            sutler.Loader(photos, agent=agent.socket, **common) as ours,
+            sutler.Loader(photos, **common) as alone,
+        ):
             for (images, _), (expected, _) in zip(ours, alone, strict=True):
                 np.testing.assert_array_equal(images, expected)
             stats = ours.stats()
@@ -227,7 +243,10 @@ def test_copies_for_other_transforms_are_never_mistaken(serve: Callable[..., Age
         steps = [T.Resize((size, size)), T.RandomHorizontalFlip()]
         photos = sutler.ImageFolder(pictures, transform=T.Compose(steps))
         common: dict[str, Any] = {"batch_size": 8, "shuffle": True, "output": "numpy"}
-        with sutler.Loader(photos, agent=agent.socket, **common) as ours, sutler.Loader(photos, **common) as alone:
+        with (
+            sutler.Loader(photos, agent=agent.socket, **common) as ours,
+            sutler.Loader(photos, **common) as alone,
+        ):
             for _ in range(2):
                 for (images, _), (expected, _) in zip(ours, alone, strict=True):
                     np.testing.assert_array_equal(images, expected)
@@ -237,14 +256,19 @@ def test_copies_for_other_transforms_are_never_mistaken(serve: Callable[..., Age
     assert served["decoded"] == 2 * SAMPLES
 
 
-def test_folders_with_the_same_names_in_them_are_not_the_same(serve: Callable[..., Agent], tmp_path: Path) -> None:
+def test_folders_with_the_same_names_in_them_are_not_the_same(
+    serve: Callable[..., Agent], tmp_path: Path
+) -> None:
     """A fingerprint names files, not what is in them."""
     agent = serve("--memory", "16MiB")
     steps = T.Compose([T.Resize((16, 16))])
 
     def check(folder: Path) -> dict[str, int]:
         photos = sutler.ImageFolder(folder, transform=steps)
-        with sutler.Loader(photos, 4, output="numpy", agent=agent.socket) as ours, sutler.Loader(photos, 4, output="numpy") as alone:
+        with (
+            sutler.Loader(photos, 4, output="numpy", agent=agent.socket) as ours,
+            sutler.Loader(photos, 4, output="numpy") as alone,
+        ):
             for (images, _), (expected, _) in zip(ours, alone, strict=True):
                 np.testing.assert_array_equal(images, expected)
             served: dict[str, int] = ours.stats()["served"]

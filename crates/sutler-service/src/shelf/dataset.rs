@@ -320,7 +320,7 @@ impl Sizes {
             all_bytes += file.len();
             told += 1;
         }
-        let mean_bytes = if told == 0 { TYPICAL_ENCODED } else { all_bytes / told };
+        let mean_bytes = u64::checked_div(all_bytes, told).unwrap_or(TYPICAL_ENCODED);
         Self { samples, mean_bytes, stamp: stamp.finish() }
     }
 }
