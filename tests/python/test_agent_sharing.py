@@ -197,6 +197,17 @@ def test_jobs_with_different_transforms_share_what_was_read(
     assert dataset["window"]["window_bytes"] == 0, "nothing is kept for nobody"
 
 
+def test_what_is_kept_is_read_by_nobody(serve: Callable[..., Agent], pictures: Path) -> None:
+    """The least there can be: what is not kept, once for all jobs."""
+    agent = serve("--window", "0.1", "--memory", "600KB")
+    run_jobs(agent, pictures, {"crop": DIFFERENT["crop"]}, epochs=1)  # fills the cache
+    (dataset,) = agent.datasets()
+    kept = dataset["cache"]["encoded"]["entries"] / SAMPLES
+    assert 0.3 < kept < 0.8
+    told = run_jobs(agent, pictures, dict(list(DIFFERENT.items())[:2]), epochs=3, order="shared")
+    assert reads_per_sample(told) <= 1.12 * (1 - kept) / 2
+
+
 def test_finished_samples_are_shared_beside_what_differs(serve: Callable[..., Agent], pictures: Path) -> None:
     agent = serve("--window", "0.1")
     jobs = {**DIFFERENT, "crop again": DIFFERENT["crop"], "mirror again": DIFFERENT["mirror"]}
