@@ -34,9 +34,13 @@ class WorkerPool:
         self._processes: list[Any] = [None] * options.num_workers
         self._refusing = False
 
-    def start_all(self) -> list[int]:
-        """Starts every worker and returns the descriptors of the sockets to them."""
-        return [self.start(worker) for worker in range(len(self._processes))]
+    def connect_all(self) -> list[tuple[int, None]]:
+        """Starts every worker and returns the ways to them."""
+        return [self.connect(worker) for worker in range(len(self._processes))]
+
+    def connect(self, worker: int) -> tuple[int, None]:
+        """Starts (or replaces) a worker: the descriptor of the socket to it, which is all there is between us."""
+        return self.start(worker), None
 
     def start(self, worker: int) -> int:
         """Starts (or replaces) a worker and returns the descriptor of the socket to it."""
@@ -84,6 +88,10 @@ class WorkerPool:
     def processes(self) -> list[Any]:
         """The workers there are, as multiprocessing knows them."""
         return [process for process in self._processes if process is not None]
+
+    def doing(self) -> str:
+        """What the workers are at, as the end of a message: nobody knows."""
+        return ""
 
     @property
     def pids(self) -> list[int]:

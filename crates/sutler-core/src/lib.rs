@@ -14,10 +14,12 @@ mod ledger;
 mod order;
 mod permutation;
 pub mod plan;
+mod ranks;
 mod rng;
 mod sample;
 mod shard;
 mod shared;
+mod slots;
 
 pub use assembly::{Assembly, Place};
 pub use costs::Costs;
@@ -27,6 +29,7 @@ pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, 
 pub use ledger::{Ledger, LedgerError, SavedLedger};
 pub use order::{BatchPlan, EpochPlan, JobCursor, JobSpec, OrderError};
 pub use permutation::Permutation;
+pub use ranks::{done_by_ranks, places_of};
 pub use rng::{SampleRng, Stream};
 pub use sample::{DatasetTooLarge, SampleId};
 pub use shard::{Shard, ShardError};

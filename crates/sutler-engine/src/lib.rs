@@ -31,9 +31,11 @@ pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
 pub use pool::Pool;
 pub use preparation::{
-    Common, Elsewhere, Exchange, ForeignRow, Likeness, Order, Place, Preparation, Preparer, Request, RowSpec,
-    Rows, SampleRecord, SharedRow, Target,
+    Common, Elsewhere, Exchange, ForeignRow, Likeness, Order, Parcel, Place, Preparation, Preparer, Request,
+    RowSpec, Rows, SampleRecord, SharedRow, Target,
 };
-pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive, end_with};
+pub use process::{
+    Connection, FIRST_KEYED, Handover, Key, ProcessOptions, ProcessPreparation, Revive, end_with,
+};
 pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use run::{Canceller, Next, Run};

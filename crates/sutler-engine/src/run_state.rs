@@ -353,9 +353,7 @@ impl RunState {
         let rows = planned.samples.len();
         match self.batch_memory(rows) {
             Ok(memory) => {
-                let first = planned.first_position;
-                let positions = (first..first + rows as u32).collect();
-                self.open_batch(rows, memory, planned.samples, positions);
+                self.open_batch(rows, memory, planned.samples, planned.positions);
                 Some(())
             }
             Err(error) => {

@@ -9,7 +9,8 @@ use pyo3::exceptions::{
 };
 use pyo3::prelude::*;
 use sutler_engine::{
-    Canceller, JobOptions, Key, Next, ProcessOptions, ProcessPreparation, Revive, RunError, ServingOrder,
+    Canceller, Connection, JobOptions, Key, Next, ProcessOptions, ProcessPreparation, Revive, RunError,
+    ServingOrder,
 };
 use sutler_media::{DType, Layout, OutputSpec};
 use sutler_service::spec::{EpochSpec, JobError, JobSpec, Memory, PolicySpec, SequenceSpec};
@@ -20,6 +21,7 @@ use crate::batch::Batch;
 use crate::cache::Cache;
 use crate::dataset::Dataset;
 use crate::errors::run_error;
+use crate::handover::Handover;
 use crate::pipeline::Pipeline;
 use crate::served::Served;
 
@@ -80,7 +82,7 @@ impl Engine {
 
     /// Begins an epoch over all samples, from a cursor on. How many there are may be told anew for each epoch.
     #[allow(clippy::too_many_arguments)] // one call per epoch, by keyword
-    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size, samples=None, done=None))]
+    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size, samples=None, before=None, done=None))]
     fn start(
         &self,
         py: Python<'_>,
@@ -94,11 +96,13 @@ impl Engine {
         rank: u32,
         world_size: u32,
         samples: Option<u32>,
+        before: Option<&Served>,
         done: Option<&Served>,
     ) -> PyResult<Run> {
         let samples = samples.unwrap_or(job.samples);
         let sequence = SequenceSpec::Own { samples, shuffle, seed, batch_size, drop_last, rank, world_size };
-        self.begin(py, job, EpochSpec { epoch, consumed, done: done.map(Served::copy), sequence })
+        let (before, done) = (before.map(Served::copy), done.map(Served::copy));
+        self.begin(py, job, EpochSpec { epoch, consumed, before, done, sequence })
     }
 
     /// Begins an epoch that a sampler draws; see `Run.extend`.
@@ -115,7 +119,11 @@ impl Engine {
         done: Option<&Served>,
     ) -> PyResult<Run> {
         let sequence = SequenceSpec::Drawn { batch_size, drop_last };
-        self.begin(py, job, EpochSpec { epoch, consumed, done: done.map(Served::copy), sequence })
+        self.begin(
+            py,
+            job,
+            EpochSpec { epoch, consumed, before: None, done: done.map(Served::copy), sequence },
+        )
     }
 
     /// Begins an epoch that a batch sampler draws; see `Run.extend_batches`.
@@ -129,7 +137,11 @@ impl Engine {
         done: Option<&Served>,
     ) -> PyResult<Run> {
         let sequence = SequenceSpec::Batches;
-        self.begin(py, job, EpochSpec { epoch, consumed, done: done.map(Served::copy), sequence })
+        self.begin(
+            py,
+            job,
+            EpochSpec { epoch, consumed, before: None, done: done.map(Served::copy), sequence },
+        )
     }
 
     /// Ends the threads and waits for them.
@@ -186,12 +198,17 @@ fn serving_order(lateness: Option<u32>) -> ServingOrder {
     lateness.map_or(ServingOrder::Strict, |lateness| ServingOrder::Ready { lateness })
 }
 
-/// Takes over a socket that Python has detached from its own object.
-fn take_socket(descriptor: i32) -> UnixStream {
-    UnixStream::from(crate::dlpack::take_descriptor(descriptor))
+/// The way to a worker as Python tells it: a socket that it has detached from its own object, and for a thread the counter.
+type Way = (i32, Option<Py<Handover>>);
+
+fn connect((descriptor, handover): Way) -> Connection {
+    Connection {
+        socket: UnixStream::from(crate::dlpack::take_descriptor(descriptor)),
+        handover: handover.map(|handover| handover.get().engine_side()),
+    }
 }
 
-/// Starts worker processes by calling back into Python.
+/// Starts workers by calling back into Python.
 struct PythonRevive {
     revive: Py<PyAny>,
     is_alive: Py<PyAny>,
@@ -213,10 +230,10 @@ impl Revive for PythonRevive {
         })
     }
 
-    fn revive(&self, worker: usize) -> std::io::Result<UnixStream> {
+    fn revive(&self, worker: usize) -> std::io::Result<Connection> {
         Python::attach(|py| {
-            let descriptor = self.revive.call1(py, (worker,)).and_then(|socket| socket.extract::<i32>(py));
-            descriptor.map(take_socket).map_err(|error| std::io::Error::other(error.to_string()))
+            let way = self.revive.call1(py, (worker,)).and_then(|way| way.extract::<Way>(py));
+            way.map(connect).map_err(|error| std::io::Error::other(error.to_string()))
         })
     }
 }
@@ -241,8 +258,8 @@ pub struct Job {
 
 #[pymethods]
 impl Job {
-    /// A job whose samples are prepared by worker processes. `revive` is called with a worker's number to start it anew and
-    /// returns its socket, `is_alive` to tell whether it runs, `post_mortem` how it ended.
+    /// A job whose samples are prepared by worker processes or threads. `revive` is called with a worker's number to start
+    /// it anew and returns the way to it, `is_alive` to tell whether it runs, `post_mortem` how it ended.
     #[staticmethod]
     #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
@@ -286,11 +303,11 @@ impl Job {
     }
 
     /// Talks to these workers from now on; the job takes the sockets over.
-    fn use_workers(&self, sockets: Vec<i32>) -> PyResult<()> {
-        let sockets = sockets.into_iter().map(take_socket).collect();
+    fn use_workers(&self, ways: Vec<Way>) -> PyResult<()> {
+        let connections = ways.into_iter().map(connect).collect();
         match &self.processes {
             Some(processes) => {
-                processes.use_workers(sockets).map_err(|error| PyOSError::new_err(error.to_string()))
+                processes.use_workers(connections).map_err(|error| PyOSError::new_err(error.to_string()))
             }
             None => Err(PyRuntimeError::new_err("this job has no worker processes")),
         }

@@ -91,7 +91,7 @@ fn epoch(number: u32) -> EpochSpec {
         rank: 0,
         world_size: 1,
     };
-    EpochSpec { epoch: number, consumed: 0, done: None, sequence }
+    EpochSpec { epoch: number, consumed: 0, before: None, done: None, sequence }
 }
 
 fn options(socket: &Path, patience: Duration) -> RemoteJobOptions {

@@ -167,6 +167,7 @@ def test_the_others_go_on_after_an_exception() -> None:
     assert by_worker(found, 2) == [[[0, 2], [4, 6], [8, 10], [12, 14], [16, 18]], [[1, 3]]]
 
 
+@pytest.mark.processes
 def test_a_killed_worker_is_an_error_once_its_batches_are_used_up() -> None:
     iterator = iter(make(HalfBroken(2000, kill=True), 2, order="ready"))
     found: list[list[int]] = []

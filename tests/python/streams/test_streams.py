@@ -200,6 +200,7 @@ class Dying(Plain):
             yield number
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_killed_worker_is_an_error_at_once(persistent: bool) -> None:
     loader = make(Dying(8), 1, persistent_workers=persistent)
@@ -230,7 +231,7 @@ class Broken(Plain):
 def test_an_exception_keeps_its_class_and_traceback() -> None:
     iterator = iter(make(Broken(5), 1))
     next(iterator)
-    with pytest.raises(KeyError, match=r"(?s)in DataLoader worker process 0.*no such shard"):
+    with pytest.raises(KeyError, match=r"(?s)in DataLoader worker (process|thread) 0.*no such shard"):
         next(iterator)
     assert list(iterator) == []  # the generator has ended, and with it the epoch
     del iterator
@@ -309,6 +310,7 @@ def test_a_forked_child_goes_on_where_its_parent_was() -> None:
     assert numbers(iterator) == whole[1:]
 
 
+@pytest.mark.processes
 def test_workers_end_with_a_trainer_that_is_killed(
     run_script: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
