@@ -150,7 +150,7 @@ impl Window {
 
     /// An entry that stands in the window takes so much more. False when it is being prepared still, or has nobody to take it any more.
     pub(super) fn enlarge(&mut self, id: EntryId, bytes: u64) -> bool {
-        let entry = &mut self.slots[id.slot as usize];
+        let entry = &mut self.slots[id.slot];
         let stands = entry.stage == Stage::Ready;
         if stands {
             entry.bytes += bytes;
