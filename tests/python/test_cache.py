@@ -144,7 +144,7 @@ def test_evaluation_is_kept_almost_finished(photos: Path) -> None:
     plain, _ = epochs(dataset, 2)
     cached, stats = epochs(dataset, 2, cache=Cache("4MiB", "0-100-0"))
     assert_same(plain, cached)
-    assert stats["cache"]["decoded"] == {"entries": len(dataset), "bytes": len(dataset) * (32 * 32 * 3 + 20)}
+    assert stats["cache"]["decoded"] == {"entries": len(dataset), "bytes": len(dataset) * (32 * 32 * 3 + 36)}
 
 
 @pytest.mark.parametrize(

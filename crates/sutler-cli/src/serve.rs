@@ -1,12 +1,15 @@
 //! `sutler serve`: the host agent.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde_json::json;
 use sutler_core::plan::Split;
 use sutler_engine::usable_cores;
-use sutler_service::{Agent, AgentOptions, ShelfOptions, default_socket, stop_signal};
+use sutler_service::{
+    Agent, AgentOptions, HttpOptions, ShelfOptions, SplitChoice, default_socket, stop_signal,
+};
 
 use crate::Failed;
 
@@ -27,28 +30,39 @@ pub struct Serve {
     /// Memory for samples that are kept from one epoch to the next, such as 8GiB; none by default.
     #[arg(long, value_name = "SIZE", value_parser = crate::plan::size)]
     memory: Option<u64>,
-    /// How that memory is shared out over encoded and decoded samples, in percent; what is augmented is in the window.
-    #[arg(long, value_name = "E-D-A", default_value = "100-0-0", value_parser = split)]
-    split: Split,
+    /// How that memory is shared out over encoded and decoded samples, in percent, or "auto": measured for each dataset when its first job comes, and
+    /// planned anew when jobs come or go, or rates change. What is augmented is in the window.
+    #[arg(long, value_name = "auto|E-D-A", default_value = "100-0-0", value_parser = split)]
+    split: SplitChoice,
     /// The window of prepared samples that jobs with order="shared" share, as a share of each dataset.
     #[arg(long, value_name = "SHARE", default_value_t = 0.02, value_parser = window)]
     window: f64,
+    /// Serve a page for people to look at (/), its figures (/status.json), and metrics for Prometheus (/metrics) at this address of this machine,
+    /// such as 127.0.0.1:8080; port 0 takes any that is free.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
+    /// Let other machines see that page, too: it has the names of jobs and the paths of datasets.
+    #[arg(long, requires = "http")]
+    http_public: bool,
     /// Print a line of JSON when ready.
     #[arg(long)]
     json: bool,
 }
 
-fn split(text: &str) -> Result<Split, String> {
+fn split(text: &str) -> Result<SplitChoice, String> {
+    if text == "auto" {
+        return Ok(SplitChoice::Auto);
+    }
     let shares: Vec<u32> = text.split('-').filter_map(|share| share.parse().ok()).collect();
     match shares[..] {
         [encoded, decoded, 0] if encoded + decoded == 100 && text.matches('-').count() == 2 => {
-            Ok(Split::new(encoded, decoded, 0))
+            Ok(SplitChoice::Fixed(Split::new(encoded, decoded, 0)))
         }
         [_, _, augmented] if augmented > 0 => Err(format!(
             "{text:?} has a share for augmented samples, which --window is for; the first two should add up to 100"
         )),
         _ => Err(format!(
-            "{text:?} is no split; write the percentages of encoded and decoded samples like 58-42-0"
+            "{text:?} is no split; write auto, or the percentages of encoded and decoded samples like 58-42-0"
         )),
     }
 }
@@ -65,17 +79,25 @@ impl Serve {
         let options = AgentOptions {
             socket: self.socket.clone().unwrap_or_else(default_socket),
             threads: self.threads.map_or_else(usable_cores, usize::from),
-            shelf: ShelfOptions { memory: self.memory.unwrap_or(0), split: self.split, window: self.window },
+            shelf: ShelfOptions {
+                memory: self.memory.unwrap_or(0),
+                split: self.split,
+                window: self.window,
+                ..ShelfOptions::default()
+            },
+            http: self.http.map(|address| HttpOptions { address, public: self.http_public }),
         };
         // Before anybody can see that we are ready, so that nobody tells us to end and is not heard.
         let stop = stop_signal()?;
         let listening = Agent::listen(&options)?;
         let socket = listening.socket().display().to_string();
+        let http = listening.http().map(|address| format!("http://{address}"));
         let mut out = std::io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", json!({ "ready": true, "socket": socket, "http": null }))?;
+            writeln!(out, "{}", json!({ "ready": true, "socket": socket, "http": http }))?;
         } else {
-            writeln!(out, "listening at {socket} with {} threads; Ctrl-C ends it", options.threads)?;
+            let page = http.map_or_else(String::new, |http| format!(", see {http}"));
+            writeln!(out, "listening at {socket} with {} threads{page}; Ctrl-C ends it", options.threads)?;
         }
         out.flush()?;
         drop(out);

@@ -27,7 +27,7 @@ pub use costs::Costs;
 pub use crew::{Crew, CrewLimits, CrewObservation, CrewReason};
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;
-pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, ShelfStats};
+pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, ShelfStats, divide};
 pub use ledger::{Ledger, LedgerError, SavedLedger};
 pub use order::{BatchPlan, EpochPlan, JobCursor, JobSpec, OrderError};
 pub use permutation::Permutation;
@@ -36,6 +36,6 @@ pub use rng::{SampleRng, Stream};
 pub use sample::{DatasetTooLarge, SampleId};
 pub use shard::{Shard, ShardError};
 pub use shared::{
-    Choice, EntryId, Home, JobKey, Part, SHARED_MIXING, Seat, SharedError, SharedOrder, SharedSettings,
-    SharedStats, Verdict,
+    Choice, EntryId, Home, JobKey, Leaving, Part, SHARED_MIXING, Seat, SharedError, SharedOrder,
+    SharedSettings, SharedStats, Verdict, Wanting,
 };

@@ -9,11 +9,12 @@ use sutler_core::{CrewLimits, EpochPlan, Form, Ledger, SampleId, SharedError};
 
 use crate::batch::Outcome;
 use crate::crew::{CrewChange, Desk, Foreman, Trace};
+use crate::job::Share;
 use crate::place::{Claim, Claims};
-use crate::pool::Task;
-use crate::preparation::{Elsewhere, Order};
+use crate::pool::{Found, Task};
+use crate::preparation::{Elsewhere, Exchange, Order};
 use crate::run_state::{RunState, Ticket, Waited};
-use crate::{Failure, Job, Preparer, Run, RunError, SampleRecord};
+use crate::{Failure, Job, OwnSample, Preparer, Run, RunError, SampleRecord};
 
 /// How many cores this process may use: its affinity mask and its cgroup's quota, whichever is smaller.
 #[must_use]
@@ -348,55 +349,74 @@ impl Toolbox {
 
     /// Prepares a sample for all jobs that want it, or takes one that another job has prepared.
     fn work_for_all(&mut self, ticket: &Ticket, task: &Task, claim: &mut Claim<'_>) {
-        let Some((pool, _)) = &ticket.job.pool else { return };
+        let Some(Share { pool, kind, .. }) = &ticket.job.share else { return };
         match *task {
-            Task::Take { entry, sample } => {
-                let mut record = SampleRecord { served: Form::Augmented, ..SampleRecord::start() };
-                let prepared = pool.entry(entry);
-                let copied = prepared.as_ref().is_some_and(|prepared| claim.copy_from(prepared));
-                pool.copied(entry, prepared);
-                record.augment = record.started.elapsed();
-                let failure = (!copied).then(|| {
-                    let reason = "it has left the shared window; please report this".to_owned();
-                    Failure::new(sample, ticket.job.preparation.describe(sample), "internal", reason)
-                });
-                let own = claim.take_own();
-                claim.finish(Outcome { record, finished: Instant::now(), failure, own, foreign: None });
-            }
-            Task::Prepare { sample, preparation, share } => {
-                let mut copy = share.map(|entry| (entry, pool.spare()));
-                self.work_here_and(ticket, sample, preparation, claim, |claim, good| {
-                    if let Some((entry, mut copy)) = copy.take() {
-                        if good && claim.copy_to(&mut copy) {
-                            pool.ready(entry, copy);
-                        } else {
-                            pool.abandon(entry);
-                        }
+            Task::Take { sample, entry, preparation, leave } => {
+                let found = pool.found(entry, *kind);
+                match &found {
+                    Found::Finished(prepared) => copy_finished(prepared, claim),
+                    Found::Common(common) => {
+                        let exchange = Some(Exchange::Given(common));
+                        self.work_here_and(ticket, (sample, preparation), exchange, claim, |claim, good| {
+                            let mut copy = if leave && good { pool.spare() } else { return };
+                            if claim.copy_to(&mut copy) {
+                                pool.add(entry, *kind, copy);
+                            }
+                        });
                     }
-                });
-                if ticket.job.preparation.is_kept(sample) {
-                    pool.set_kept(sample, true);
+                    Found::Nothing => self.work_here(ticket, sample, preparation, claim),
                 }
+                pool.copied(entry, found);
+            }
+            Task::Prepare { sample, preparation, share: None } => {
+                self.work_here(ticket, sample, preparation, claim);
+            }
+            Task::Prepare { sample, preparation, share: Some((entry, leaving)) } => {
+                let mut request = leaving.common.map(|form| pool.request(form));
+                let exchange = request.as_mut().map(Exchange::Wanted);
+                let mut copy = None;
+                let good =
+                    self.work_here_and(ticket, (sample, preparation), exchange, claim, |claim, good| {
+                        if good && leaving.augmented {
+                            let mut finished = pool.spare();
+                            copy = claim.copy_to(&mut finished).then_some(finished);
+                        }
+                    });
+                if good {
+                    pool.ready(entry, *kind, copy, request.and_then(|request| request.left));
+                } else {
+                    pool.abandon(entry);
+                }
+            }
+        }
+        if let Task::Prepare { sample, .. } = *task {
+            let form = ticket.job.preparation.kept_as(sample);
+            if form != Form::Storage {
+                pool.note_kept(sample, form);
             }
         }
     }
 
     fn work_here(&mut self, ticket: &Ticket, sample: SampleId, epoch: u32, claim: &mut Claim<'_>) {
-        self.work_here_and(ticket, sample, epoch, claim, |_, _| ());
+        self.work_here_and(ticket, (sample, epoch), None, claim, |_, _| ());
     }
 
-    /// Prepares a sample and shows the result, if it is good, before anybody else can have it.
+    /// Prepares a sample and shows the result, and whether it is good, before anybody else can have it.
     fn work_here_and(
         &mut self,
         ticket: &Ticket,
-        sample: SampleId,
-        epoch: u32,
+        (sample, epoch): (SampleId, u32),
+        exchange: Option<Exchange<'_>>,
         claim: &mut Claim<'_>,
         show: impl FnOnce(&mut Claim<'_>, bool),
-    ) {
+    ) -> bool {
         let mut record = SampleRecord::start();
         let result = catch_unwind(AssertUnwindSafe(|| {
-            self.of(&ticket.job).prepare(sample, epoch, claim, &mut record)
+            let tools = self.of(&ticket.job);
+            match exchange {
+                None => tools.prepare(sample, epoch, claim, &mut record),
+                Some(exchange) => tools.prepare_with(exchange, sample, epoch, claim, &mut record),
+            }
         }));
         let failure = match result {
             Ok(Ok(())) => None,
@@ -409,10 +429,22 @@ impl Toolbox {
                 Some(broken_tools(&ticket.job, sample, &*panic))
             }
         };
-        show(claim, failure.is_none());
+        let good = failure.is_none();
+        show(claim, good);
         let own = claim.take_own();
         claim.finish(Outcome { record, finished: Instant::now(), failure, own, foreign: None });
+        good
     }
+}
+
+/// Takes a sample that another job has finished.
+fn copy_finished(prepared: &OwnSample, claim: &mut Claim<'_>) {
+    let mut record = SampleRecord { served: Form::Augmented, ..SampleRecord::start() };
+    // Where it has no row the run has ended, and nobody asks what became of it.
+    claim.copy_from(prepared);
+    record.augment = record.started.elapsed();
+    let own = claim.take_own();
+    claim.finish(Outcome { record, finished: Instant::now(), failure: None, own, foreign: None });
 }
 
 /// The failure of a sample whose preparation panicked.
@@ -558,12 +590,12 @@ impl Engine {
         epoch: u32,
         done: &Ledger,
     ) -> Result<Run, StartError> {
-        let (pool, name) = job.pool.as_ref().ok_or(StartError::NoPool)?;
+        let Share { pool, name, kind } = job.share.as_ref().ok_or(StartError::NoPool)?;
         let mut all: Vec<SampleId> = (0..plan.steps()).map(|step| plan.sample(step)).collect();
         all.sort_unstable();
         all.dedup();
         let counted = what_is_left(plan, done)?;
-        let membership = pool.join(*name, epoch, &all, done)?;
+        let membership = pool.join((*name, *kind), epoch, &all, done)?;
         Ok(Run::new(Arc::clone(&self.shared), Arc::clone(job), counted, epoch, Some(membership)))
     }
 

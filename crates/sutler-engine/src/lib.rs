@@ -33,8 +33,8 @@ pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
 pub use pool::Pool;
 pub use preparation::{
-    Elsewhere, ForeignRow, Order, Parcel, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord,
-    SharedRow, Target,
+    Common, Elsewhere, Exchange, ForeignRow, Likeness, Order, Parcel, Place, Preparation, Preparer, Request,
+    RowSpec, Rows, SampleRecord, SharedRow, Target,
 };
 pub use process::{
     Connection, FIRST_KEYED, Handover, Key, ProcessOptions, ProcessPreparation, Revive, end_with,

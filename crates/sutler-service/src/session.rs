@@ -12,7 +12,7 @@ use serde_json::Value;
 use sutler_core::OrderError;
 use sutler_engine::{Batch, Job, Next, OwnSample, RowSpec, Run};
 
-use crate::agent::{Agent, JobEntry};
+use crate::agent::{Agent, JobEntry, Progress};
 use crate::catalogue::CatalogueError;
 use crate::channel::{Channel, Received, wait_readable};
 use crate::figures::FIGURES_EVERY;
@@ -44,6 +44,8 @@ pub struct Session<'a> {
     /// Delivered batches by their slots, until the client says that it has done with them.
     held: HashMap<usize, Batch>,
     figures_sent: Instant,
+    /// How far the run is that was begun last, by its number.
+    progress: Option<(u64, Progress)>,
 }
 
 impl<'a> Session<'a> {
@@ -57,6 +59,7 @@ impl<'a> Session<'a> {
             failures_told: (0, 0),
             held: HashMap::new(),
             figures_sent: Instant::now(),
+            progress: None,
         }
     }
 
@@ -83,7 +86,7 @@ impl<'a> Session<'a> {
             };
             let descriptor = descriptor.as_ref().map(AsFd::as_fd).or(shared);
             channel.send(&Answered { id: asked.id, answer }, descriptor)?;
-            self.agent.note_held(self.number, self.held.len());
+            self.agent.note(self.number, self.held.len(), self.progress.map(|(_, progress)| progress));
         }
     }
 
@@ -97,6 +100,7 @@ impl<'a> Session<'a> {
                     .start(self.agent.engine(), job)
                     .map_err(|error| Refused(Refusal::Value, error.to_string()))?;
                 let batches = started.batches();
+                self.progress = Some((run, Progress { epoch: epoch.epoch, batches: 0, planned: batches }));
                 self.runs.insert(run, started);
                 self.failures_told = (run, 0);
                 Answer::Planned { batches }
@@ -162,20 +166,23 @@ impl<'a> Session<'a> {
             };
             Refused(kind, error.to_string())
         };
-        let cache = self.agent.shelf().cache(&spec, samples).map_err(|error| refused(&error))?;
-        let mut job = spec.open(files, Memory::Shared, cache).map_err(|error| refused(&error))?;
-        if spec.shared {
-            let (pool, name) = self.agent.shelf().pool(&spec, samples, &job);
-            job = job.sharing(pool, name);
-        }
+        let shelf = self.agent.shelf();
+        let opened = shelf
+            .board(self.number, &spec, &files)
+            .and_then(|cache| spec.open(files, Memory::Shared, cache))
+            .map_err(|error| refused(&error));
+        // Whoever is refused has no part in what is shared, and may ask for something else.
+        let job = opened.inspect_err(|_| shelf.leave(self.number))?;
+        let job = shelf.seat(self.number, &spec, job);
         let slots = job.arena().map(|arena| arena.slots());
         let row_bytes = match job.row() {
             RowSpec::Fixed { bytes } => Some(bytes),
             RowSpec::Varies => None,
         };
-        self.agent
-            .enter(self.number, JobEntry { spec, job: Arc::downgrade(&job), held: 0 })
-            .map_err(|reason| Refused(Refusal::Value, reason))?;
+        self.agent.enter(self.number, JobEntry::new(spec, &job)).map_err(|reason| {
+            shelf.leave(self.number);
+            Refused(Refusal::Value, reason)
+        })?;
         self.job = Some(job);
         self.samples = samples;
         Ok(Answer::Opened { slots: slots.map(|(bytes, count)| Slots { bytes, count }), row_bytes })
@@ -186,9 +193,13 @@ impl<'a> Session<'a> {
         run: u64,
         change: impl FnOnce(&mut sutler_core::EpochPlan) -> Result<(), OrderError>,
     ) -> Result<Answer, Refused> {
-        let run = self.runs.get(&run).ok_or_else(no_run)?;
-        run.extend(change).map_err(|error| Refused(Refusal::Value, error.to_string()))?;
-        Ok(Answer::Planned { batches: run.batches() })
+        let open = self.runs.get(&run).ok_or_else(no_run)?;
+        open.extend(change).map_err(|error| Refused(Refusal::Value, error.to_string()))?;
+        let batches = open.batches();
+        if let Some((_, progress)) = self.progress.as_mut().filter(|(latest, _)| *latest == run) {
+            progress.planned = batches;
+        }
+        Ok(Answer::Planned { batches })
     }
 
     /// The next batch, and those that are ready soon after it.
@@ -234,6 +245,9 @@ impl<'a> Session<'a> {
         batch: Batch,
     ) -> Result<(Delivered, Option<OwnedFd>), Refused> {
         let consumed = self.runs.get(&run).map_or(0, |open| open.cursor().consumed);
+        if let Some((_, progress)) = self.progress.as_mut().filter(|(latest, _)| *latest == run) {
+            progress.batches += 1;
+        }
         let failures = self.new_failures(job, run);
         let due = self.figures_sent.elapsed() >= FIGURES_EVERY;
         if due {

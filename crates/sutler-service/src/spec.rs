@@ -202,6 +202,28 @@ pub enum Memory {
 }
 
 impl JobSpec {
+    /// How these samples are prepared.
+    ///
+    /// # Errors
+    /// When the pipeline makes no sense.
+    pub fn preparation(
+        &self,
+        source: Arc<dyn Source>,
+        cache: Option<Arc<Cache>>,
+    ) -> Result<ImagePreparation, JobError> {
+        let options = PipelineOptions { dct_scaling: self.dct_scaling };
+        let pipeline = Pipeline::from_json(&self.operations, options)
+            .map_err(|error| JobError::Pipeline(error.to_string()))?;
+        Ok(ImagePreparation {
+            source,
+            pipeline: Arc::new(pipeline),
+            layout: self.layout(),
+            limits: self.dataset.limits(),
+            seed: self.seed,
+            cache,
+        })
+    }
+
     /// The job over these samples.
     ///
     /// # Errors
@@ -212,17 +234,7 @@ impl JobSpec {
         memory: Memory,
         cache: Option<Arc<Cache>>,
     ) -> Result<Arc<Job>, JobError> {
-        let options = PipelineOptions { dct_scaling: self.dct_scaling };
-        let pipeline = Pipeline::from_json(&self.operations, options)
-            .map_err(|error| JobError::Pipeline(error.to_string()))?;
-        let preparation = Arc::new(ImagePreparation {
-            source,
-            pipeline: Arc::new(pipeline),
-            layout: self.layout(),
-            limits: self.dataset.limits(),
-            seed: self.seed,
-            cache,
-        });
+        let preparation = Arc::new(self.preparation(source, cache)?);
         let options = JobOptions {
             batch_size: self.batch_size,
             batches_ahead: self.batches_ahead,

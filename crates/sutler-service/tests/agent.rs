@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sutler_core::plan::Split;
 use sutler_engine::{Batch, Engine, Next};
 use sutler_service::spec::{DatasetSpec, EpochSpec, JobSpec, ListingSpec, Memory, PolicySpec, SequenceSpec};
 use sutler_service::{
@@ -33,7 +32,8 @@ impl Running {
         let listening = Agent::listen(&AgentOptions {
             socket: socket.to_owned(),
             threads: 2,
-            shelf: ShelfOptions { memory: 0, split: Split::new(100, 0, 0), window: 0.1 },
+            shelf: ShelfOptions { window: 0.1, ..ShelfOptions::default() },
+            http: None,
         })
         .unwrap();
         let (stop, stopped) = UnixStream::pair().unwrap();

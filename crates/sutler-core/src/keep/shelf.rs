@@ -165,11 +165,13 @@ impl Shelf {
         let free_bytes = self.budget_bytes.saturating_sub(self.used_bytes).min(room_bytes);
         let missing_bytes = bytes.saturating_sub(free_bytes);
         if missing_bytes > 0 {
+            // A shelf that was larger once comes down to its share on this occasion.
+            let target_bytes = self.used_bytes.saturating_sub(missing_bytes).min(self.budget_bytes - bytes);
             // Asked before anybody leaves: an offer that is refused in the end must not have emptied the shelf.
-            if self.policy == Policy::Pinned || self.loose_bytes < missing_bytes {
+            let leaving_bytes = missing_bytes.max(self.used_bytes - target_bytes);
+            if self.policy == Policy::Pinned || self.loose_bytes < leaving_bytes {
                 return Admission::NoRoom;
             }
-            let target_bytes = self.used_bytes - missing_bytes;
             self.shrink_to(target_bytes, evicted);
         }
         let entry = Entry { sample, bytes, holds: 0, older: NONE, newer: NONE };
@@ -184,10 +186,28 @@ impl Shelf {
         Admission::Kept
     }
 
-    /// Sets the share. Loose entries leave until the rest fits; held ones leave when they are released.
-    pub(super) fn set_budget(&mut self, budget_bytes: u64, evicted: &mut Vec<SampleId>) {
+    /// Sets the share. What is beyond it stays until its room is [needed](Self::give_up).
+    pub(super) fn set_budget(&mut self, budget_bytes: u64) {
         self.budget_bytes = budget_bytes;
-        self.shrink_to(budget_bytes, evicted);
+    }
+
+    /// How many of its own bytes would have to leave for a sample to fit into the share; `None` where it cannot.
+    pub(super) fn leaving_bytes(&self, sample: SampleId, bytes: u64) -> Option<u64> {
+        let leaving_bytes = self.used_bytes.saturating_add(bytes).saturating_sub(self.budget_bytes);
+        let may_leave = if self.policy == Policy::Pinned { 0 } else { self.loose_bytes };
+        let fits = bytes <= self.budget_bytes && leaving_bytes <= may_leave;
+        (fits && !self.contains(sample)).then_some(leaving_bytes)
+    }
+
+    /// What it could give up of what it has beyond its share.
+    pub(super) fn spare_bytes(&self) -> u64 {
+        self.used_bytes.saturating_sub(self.budget_bytes).min(self.loose_bytes)
+    }
+
+    /// Lets entries go, of what it has beyond its share, until `bytes` are free or it has no more to spare; an entry is let go whole.
+    pub(super) fn give_up(&mut self, bytes: u64, evicted: &mut Vec<SampleId>) {
+        let bytes = bytes.min(self.spare_bytes());
+        self.shrink_to(self.used_bytes - bytes, evicted);
     }
 
     /// Marks an entry as being read; false when it is not here.
@@ -202,7 +222,7 @@ impl Shelf {
     }
 
     /// One holder is done; false when nobody held the entry.
-    pub(super) fn release(&mut self, sample: SampleId, evicted: &mut Vec<SampleId>) -> bool {
+    pub(super) fn release(&mut self, sample: SampleId) -> bool {
         let Some(slot) = self.find(sample) else { return false };
         let entry = &mut self.slots[slot];
         if entry.holds == 0 {
@@ -212,7 +232,6 @@ impl Shelf {
         if entry.holds == 0 {
             self.loose_bytes += entry.bytes;
             self.put_in(slot);
-            self.shrink_to(self.budget_bytes, evicted);
         }
         true
     }

@@ -30,6 +30,8 @@
 //! - **Fresh**: an augmented sample is the same tensor for everyone who gets it, so an entry remembers who has had it, also
 //!   across epochs, across the ranks of one job, and when a job leaves and comes back. Its random numbers belong to
 //!   the *preparation* (its generation), not to a job's epoch, or two jobs with equal seeds would make equal tensors.
+//! - **Transforms differ** ([`Wanting`]): jobs of one dataset share its order whatever they do to the samples. An entry then holds what they have in common,
+//!   encoded or decoded, and each goes on from there; a finished copy lies beside it for those that do the same.
 //! - **Phases persist.** Two jobs half an epoch apart can only share everything by going through the same half together, and then
 //!   through the other. While they run at equal speed, each half stays what it is from epoch to epoch and is shuffled only within
 //!   itself: where a sample stands in one epoch and in the next correlates by 3/4. Which half a sample is in is up to chance,
@@ -42,11 +44,13 @@
 //! or *released* (lacked again).
 
 mod classes;
+mod common;
 mod order;
 mod seats;
 mod vocabulary;
 mod window;
 
+pub use common::{Leaving, Wanting};
 pub use order::SharedOrder;
 pub use seats::{JobKey, Seat};
 pub use vocabulary::{Choice, Home, Part, SHARED_MIXING, SharedError, SharedSettings, SharedStats, Verdict};

@@ -148,6 +148,17 @@ impl Window {
         self.used_bytes += bytes;
     }
 
+    /// An entry that stands in the window takes so much more. False when it is being prepared still, or has nobody to take it any more.
+    pub(super) fn enlarge(&mut self, id: EntryId, bytes: u64) -> bool {
+        let entry = &mut self.slots[id.slot];
+        let stands = entry.stage == Stage::Ready;
+        if stands {
+            entry.bytes += bytes;
+            self.used_bytes += bytes;
+        }
+        stands
+    }
+
     /// Remembers the size of a prepared sample, kept or not.
     pub(super) fn learn_size(&mut self, bytes: u64) {
         self.typical_bytes = bytes;

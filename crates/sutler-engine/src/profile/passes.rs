@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use sutler_core::{EpochPlan, JobCursor, SampleId};
+use sutler_core::{EpochPlan, Form, JobCursor, SampleId};
 
 use super::ProfileFailure;
 use crate::{
@@ -154,8 +154,8 @@ impl Preparation for Timed {
         self.preparation.row()
     }
 
-    fn is_kept(&self, sample: SampleId) -> bool {
-        self.preparation.is_kept(sample)
+    fn kept_as(&self, sample: SampleId) -> Form {
+        self.preparation.kept_as(sample)
     }
 
     fn label(&self, sample: SampleId) -> i64 {

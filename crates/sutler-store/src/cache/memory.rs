@@ -161,16 +161,23 @@ impl Memory {
         Arena::blocks_of(bytes) as u64 * (BLOCK_BYTES + BLOCK_NOTES_BYTES) as u64
     }
 
+    /// Changes the budget, to no more than it was made with. What is kept beyond a smaller one stays until it is removed; its memory then goes
+    /// back to the system.
+    pub fn set_budget(&self, bytes: u64) {
+        let slots = self.samples * self.forms.len();
+        self.arena.set_limit(usize::try_from(bytes).map_or(0, |bytes| blocks_within(bytes, slots)));
+    }
+
     /// How much all entries together may take, counted as [`Memory::footprint`] does: the budget less the table.
     #[must_use]
     pub fn capacity_bytes(&self) -> u64 {
-        u64::from(self.arena.blocks()) * (BLOCK_BYTES + BLOCK_NOTES_BYTES) as u64
+        u64::from(self.arena.limit()) * (BLOCK_BYTES + BLOCK_NOTES_BYTES) as u64
     }
 
     /// How much is in use, removed entries that are still being read included.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        u64::from(self.arena.blocks() - self.arena.free_blocks()) * (BLOCK_BYTES + BLOCK_NOTES_BYTES) as u64
+        u64::from(self.arena.used_blocks()) * (BLOCK_BYTES + BLOCK_NOTES_BYTES) as u64
     }
 
     /// The size of the mapping: what the process can take at most.

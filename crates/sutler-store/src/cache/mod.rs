@@ -8,7 +8,7 @@ mod size;
 #[cfg(test)]
 mod tests;
 
-pub use admission::{Cache, CacheError, CacheFigures, CacheOptions, FormFigures, Reservation};
+pub use admission::{Cache, CacheError, CacheFigures, CacheOptions, FormFigures, Offer, Reservation};
 pub use limit::{MemoryLimit, memory_limit};
 pub use memory::{Backing, Corrupt, Held, Memory, MemoryError, MemoryOptions, Pieces, Refused};
 pub use size::{SizeError, parse_size};

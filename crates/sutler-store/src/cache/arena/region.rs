@@ -111,6 +111,18 @@ impl Region {
         }
     }
 
+    /// Gives whole pages back to the system; they are zero from then on. A system that does not want them leaves them as they are, which does no
+    /// harm but to the memory it could have had.
+    ///
+    /// # Safety
+    /// Nobody may read or write this part of the region at the same time, or count on what is in it.
+    pub unsafe fn give_back(&self, offset: usize, bytes: usize) {
+        self.check(offset, bytes, 1);
+        let advice = if self.file.is_some() { Advice::LinuxRemove } else { Advice::LinuxDontNeed };
+        // SAFETY: in range by the check, and nobody's by the caller's promise.
+        let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().add(offset).cast(), bytes, advice) };
+    }
+
     fn check(&self, offset: usize, bytes: usize, alignment: usize) {
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         assert!(inside && offset.is_multiple_of(alignment), "a part outside the region");
