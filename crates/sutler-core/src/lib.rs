@@ -6,6 +6,7 @@
 
 mod assembly;
 mod bits;
+mod buckets;
 mod costs;
 mod fingerprint;
 mod form;
@@ -20,6 +21,7 @@ mod shard;
 mod shared;
 
 pub use assembly::{Assembly, Place};
+pub use buckets::{BucketSpec, bucket_batches};
 pub use costs::Costs;
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;

@@ -241,6 +241,12 @@ impl Batch {
         self.padded.get()
     }
 
+    /// The block that [`Batch::padded`] has found or made.
+    #[must_use]
+    pub fn block_of_padded(&self) -> Option<&Padded> {
+        self.padded.get()
+    }
+
     /// Takes the samples out, where each has a buffer of its own.
     #[must_use]
     pub fn take_owned(&self) -> Vec<OwnSample> {

@@ -321,7 +321,7 @@ impl Job {
 
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
-    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, cache=None, agent=None, name=None))]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, pad=None, cache=None, agent=None, name=None))]
     fn new(
         py: Python<'_>,
         dataset: &Dataset,
@@ -337,6 +337,7 @@ impl Job {
         errors_rate: Option<f64>,
         lateness: Option<u32>,
         shared: bool,
+        pad: Option<f32>,
         cache: Option<&Cache>,
         agent: Option<AgentChoice>,
         name: Option<String>,
@@ -354,6 +355,7 @@ impl Job {
             batches_held,
             in_step,
             errors: parse_policy(errors, errors_max, errors_rate)?,
+            pad,
             lateness,
             shared,
         };
@@ -379,7 +381,7 @@ impl Job {
                 })
             }
         };
-        let output = pipeline.inner.output();
+        let output = pipeline.output();
         Ok(Self { work, samples: dataset.samples(), output, layout, processes: None })
     }
 
