@@ -561,7 +561,8 @@ class Loader(Generic[BatchType]):
             engine, job = self._enter_epoch(batch_size)
             run = engine.start_drawn(job, batch_size=batch_size, drop_last=self.drop_last, **at)
         announce = partial(self._backend.announce_keys, job)
-        return run, job, Feed(drawing, first, batch_size, batches_ahead, announce)
+        resumed = 0 if position.served is None else json.loads(position.served.save())["len"]
+        return run, job, Feed(drawing, first, batch_size, batches_ahead, announce, resumed)
 
     def __len__(self) -> int:
         if self._given_batch_sampler is not None:
