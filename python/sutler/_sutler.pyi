@@ -25,6 +25,7 @@ __all__ = [
     "agent_socket",
     "agent_status",
     "bare_seconds",
+    "bucket_batches",
     "choose_split",
     "command_line",
     "compare_plans",
@@ -94,7 +95,7 @@ class Dataset:
     def audio_folder(
         root: str | os.PathLike[str],
         *,
-        extensions: Sequence[str],
+        extensions: Sequence[str] | None,
         allow_empty: bool,
         io: str,
         mono: bool,

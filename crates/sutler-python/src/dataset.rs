@@ -203,7 +203,7 @@ impl Dataset {
     fn audio_folder(
         py: Python<'_>,
         root: PathBuf,
-        extensions: Vec<String>,
+        extensions: Option<Vec<String>>,
         allow_empty: bool,
         io: &str,
         mono: bool,
@@ -212,7 +212,7 @@ impl Dataset {
         bytes_max: u64,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let listing = ListingSpec::ImageFolder { root, extensions: Some(extensions), allow_empty };
+        let listing = ListingSpec::ImageFolder { root, extensions, allow_empty };
         let media = MediaSpec::Audio { values_max, mono, seconds_max };
         let spec = DatasetSpec { listing, direct: parse_io(io)?, media, bytes_max };
         Self::list(py, spec, progress)

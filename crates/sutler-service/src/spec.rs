@@ -60,7 +60,7 @@ pub enum ListingSpec {
         /// The folder that holds them.
         #[serde(with = "path")]
         root: PathBuf,
-        /// What the name of a sample ends in; torchvision's list by default.
+        /// What the name of a sample ends in; by default torchvision's list, or the endings of sound files.
         extensions: Option<Vec<String>>,
         /// Whether a class may have no samples.
         allow_empty: bool,
@@ -98,7 +98,11 @@ impl DatasetSpec {
     fn list_all(&self, progress: &dyn Progress) -> Result<Listing, StoreError> {
         match &self.listing {
             ListingSpec::ImageFolder { root, extensions, allow_empty } => {
-                let mut options = FolderOptions { allow_empty: *allow_empty, ..FolderOptions::default() };
+                let defaults = match self.media {
+                    MediaSpec::Image { .. } => FolderOptions::default(),
+                    MediaSpec::Audio { .. } => FolderOptions::audio(),
+                };
+                let mut options = FolderOptions { allow_empty: *allow_empty, ..defaults };
                 if let Some(extensions) = extensions {
                     options.extensions.clone_from(extensions);
                 }

@@ -11,7 +11,7 @@ import pytest
 import sutler
 import sutler.testing
 
-from audio import references
+from . import references
 
 
 @pytest.fixture

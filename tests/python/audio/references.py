@@ -140,4 +140,5 @@ def load() -> dict[str, Floats]:
 
 if __name__ == "__main__":
     encode()
-    np.savez_compressed(ARRAYS, **transformed(), **decoded())
+    arrays: dict[str, Any] = transformed() | decoded()
+    np.savez_compressed(ARRAYS, **arrays)

@@ -13,7 +13,7 @@ import sutler
 import torch
 from sutler import transforms as T  # noqa: N812 - as users write it
 
-from audio import references
+from . import references
 
 TRAIN = T.Compose(
     [
