@@ -1,4 +1,4 @@
-"""Who prepares a loader's samples: native threads, worker processes, or the trainer itself.
+"""Who prepares a loader's samples: native threads, worker processes or threads, or the trainer itself.
 
 Nothing here refers to the loader, so that dropping the loader ends what it started.
 """
@@ -21,6 +21,7 @@ from sutler._padded_batches import PaddedBatches
 from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
 from sutler._run import RunReader
+from sutler._threads import ThreadPool, wants_threads
 from sutler._worker import WorkerOptions
 from sutler.cache import AUTO, read_split
 from sutler.datasets import NativeDataset
@@ -233,7 +234,7 @@ class NativeBackend:
 
 
 class ProcessBackend:
-    """A dataset written in Python: each of the engine's threads has a worker process that calls it."""
+    """A dataset written in Python: each of the engine's threads has a worker, process or thread, that calls it."""
 
     agent: AgentChoice | None = None
 
@@ -247,7 +248,7 @@ class ProcessBackend:
             loader._batched() and bulk_getter(dataset) is not None
         )
         self._batch_rows = 1
-        self._pool: WorkerPool | None = None
+        self._pool: WorkerPool | ThreadPool | None = None
         self._epochs = 0
         self._table = KeyTable()
         self.keys: KeyTable | None = self._table
@@ -272,6 +273,7 @@ class ProcessBackend:
     ) -> _sutler.Job:
         """A job whose workers come with the first epoch."""
         self._batch_rows = batch_size
+        self._table.tell_again()
         return _sutler.Job.with_processes(
             batch_size=batch_size,
             batches_ahead=batches_ahead,
@@ -293,8 +295,11 @@ class ProcessBackend:
         if self._pool is not None:
             return
         options = self._worker_options(loader)
-        self._pool = WorkerPool(self._dataset, options, loader.multiprocessing_context)
-        job.use_workers(self._pool.start_all())
+        if wants_threads(loader.multiprocessing_context):
+            self._pool = ThreadPool(self._dataset, options)
+        else:
+            self._pool = WorkerPool(self._dataset, options, loader.multiprocessing_context)
+        job.use_workers(self._pool.connect_all())
 
     def _worker_options(self, loader: Loader) -> WorkerOptions:
         """What new workers are told: the loader's attributes as they are now, since trainers set some of them later."""
@@ -319,11 +324,14 @@ class ProcessBackend:
     def source(
         self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
     ) -> BatchSource:
-        """Batches of samples that the processes left in shared memory."""
-        return ProcessBatches(loader, RunReader(loader, run, feed), job, epoch, self._table)
+        """Batches of samples that the workers left in shared memory."""
+        return ProcessBatches(loader, RunReader(loader, run, feed, self._doing), job, epoch, self._table)
+
+    def _doing(self) -> str:
+        return "" if self._pool is None else self._pool.doing()
 
     def processes(self) -> list[Any]:
-        """One process for each of the engine's threads."""
+        """One process for each of the engine's threads, unless workers are threads."""
         return [] if self._pool is None else self._pool.processes
 
     def leave_epoch(self, job: _sutler.Job) -> None:
@@ -350,10 +358,10 @@ class ProcessBackend:
             self._pool.end()
             self._pool = None
 
-    def _revive(self, worker: int) -> int:
+    def _revive(self, worker: int) -> tuple[int, Any]:
         if self._pool is None:
             raise RuntimeError("the workers have ended")
-        return self._pool.start(worker)
+        return self._pool.connect(worker)
 
     def _is_alive(self, worker: int) -> bool:
         return self._pool is not None and self._pool.is_alive(worker)
