@@ -53,7 +53,7 @@ impl Filter {
     }
 
     /// Adds the weights at distances that begin with `first` and are `cutoff` apart, under a raised cosine: those of
-    /// [`Filter::at`], at a tenth of the cost.
+    /// [`Filter::at`], without working out two sines for each.
     fn add_row(&self, first: f64, cutoff: f64, taps: usize, out: &mut Vec<f32>) {
         let (pi, width) = (std::f64::consts::PI, f64::from(self.width));
         let mut wave = Rotation::new(first * pi, cutoff * pi);
