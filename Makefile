@@ -37,8 +37,9 @@ test-python: develop ## Run the Python tests (PYTEST="-k resume" for some of the
 	@.venv/bin/pytest $(PYTEST)
 
 .PHONY: test-free-threaded
-test-free-threaded: setup ## Run the tests of Python datasets where workers are threads (PYTHON=python3.14t, PYTEST="-k resume")
-	@PYTHON="$(or $(PYTHON),python3.14t)" scripts/test-free-threaded.sh $(PYTEST)
+test-free-threaded: ## Run the tests of Python datasets where workers are threads (PYTHON=python3.14t, PYTEST="-k resume")
+	@env -u PYTHON scripts/setup.sh # the tools are not for that Python
+	@PYTHON="$(PYTHON)" scripts/test-free-threaded.sh $(PYTEST)
 
 .PHONY: left-behind
 left-behind: develop ## Interrupt training jobs at random moments and look for what is left (ROUNDS=200, SEED= to repeat)

@@ -160,9 +160,11 @@ def train(order: str, seed: int, folders: tuple[Path, Path], arguments: argparse
     torch.manual_seed(seed)
     model = nn.Sequential(
         nn.Conv2d(3, 16, 5, padding=2),
+        nn.BatchNorm2d(16),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 5, padding=2),
+        nn.BatchNorm2d(32),
         nn.ReLU(),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
@@ -177,6 +179,7 @@ def train(order: str, seed: int, folders: tuple[Path, Path], arguments: argparse
     loss = torch.zeros(())
     with _loader(order, seed, folders[0], arguments) as (loader, after_step):
         for _ in range(arguments.epochs):
+            model.train()
             served = 0
             for images, labels in loader:
                 optimiser.zero_grad()
@@ -188,6 +191,7 @@ def train(order: str, seed: int, folders: tuple[Path, Path], arguments: argparse
                 after_step()
             if served != arguments.samples:
                 raise ContenderError(f"an epoch in {order} order had {served} samples of {arguments.samples}")
+            model.eval()
             with torch.no_grad():
                 accuracy.append(float((model(tests).argmax(1) == answers).float().mean()))
         shared = int(loader.stats()["served"]["augmented"])

@@ -6,25 +6,26 @@
 # shellcheck source=scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+base_python="${PYTHON:-python3.14t}"
 environment=.venv-free-threaded
 python="$environment/bin/python"
 
-has "$PYTHON" || fail "\`$PYTHON\` is not there." \
+has "$base_python" || fail "\`$base_python\` is not there." \
     "pass a free-threaded Python, for example \`make test-free-threaded PYTHON=/opt/python/bin/python3.14t\`."
-"$PYTHON" -c 'import sys, sysconfig; sys.exit(not sysconfig.get_config_var("Py_GIL_DISABLED") or sys.version_info < (3, 14))' ||
-    fail "\`$PYTHON\` is $("$PYTHON" --version 2>&1), not a free-threaded Python of version 3.14 or later." \
+"$base_python" -c 'import sys, sysconfig; sys.exit(not sysconfig.get_config_var("Py_GIL_DISABLED") or sys.version_info < (3, 14))' ||
+    fail "\`$base_python\` is $("$base_python" --version 2>&1), not a free-threaded Python of version 3.14 or later." \
         "build one with \`./configure --disable-gil\`, or install one that somebody has built."
 
 # The other packages that the tests know have no builds for it; tests that need one of them are skipped.
 packages=(hypothesis numpy pillow pytest sybil torch)
 stamp="$environment/packages"
-wanted="$("$PYTHON" --version) ${packages[*]} $(sha256sum <requirements/dev.txt)"
+wanted="$("$base_python" --version) ${packages[*]} $(sha256sum <requirements/dev.txt)"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     say "Installing ${packages[*]} into $environment."
-    "$PYTHON" -m venv --clear "$environment"
+    "$base_python" -m venv --clear "$environment"
     "$python" -m pip install --quiet --disable-pip-version-check --constraint requirements/dev.txt "${packages[@]}" ||
         fail "pip could not install ${packages[*]} into $environment; its message is above." \
-            "check that this machine reaches a package index that has builds for \`$PYTHON\`."
+            "check that this machine reaches a package index that has builds for \`$base_python\`."
     printf '%s' "$wanted" >"$stamp"
 fi
 

@@ -182,7 +182,7 @@ class ThreadStreamWorker(StreamWorker):
         self._channel.sendall(answer)
 
     def _answer(self) -> None:
-        samples = 0 if self._reader is None else self._reader.progress().samples
+        samples = 0 if self._reader is None else self._reader.samples
         self._seat.doing = f"its stream, behind {samples} samples"
         super()._answer()
         self._seat.doing = ""

@@ -35,7 +35,9 @@ class Seat:
         self.doing = ""
         #: What ended it before its time.
         self.ended_by: BaseException | None = None
-        self._lock = threading.Lock()
+        #: One thread may take it twice: the collector may come upon an abandoned loader, and close it, in the middle of
+        #: writing.
+        self._lock = threading.RLock()
         self._closed = False
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class ThreadPool:
         self._options = options
         #: Whether each worker has a dataset of its own, as a process would.
         self._own_copies = own_copies
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the collector may end us in the middle of starting a worker
         self._threads: list[threading.Thread | None] = [None] * options.num_workers
         self._seats = [Seat(worker) for worker in range(options.num_workers)]
         #: Each becomes ready when its worker ends.
@@ -76,9 +76,9 @@ class ThreadPool:
                 name=f"sutler-worker-{worker}",
                 daemon=True,  # one that is stuck must not keep the process
             )
+            thread.start()
             self._sentinels[worker] = sentinel
             self._threads[worker] = thread
-            thread.start()
             return ours.detach()
 
     def _copy(self) -> Any:
