@@ -2,6 +2,7 @@
 
 from sutler._sutler import __version__
 from sutler._worker_info import get_worker_info
+from sutler.audio import AudioFolder, LengthBuckets
 from sutler.cache import Cache
 from sutler.datasets import ImageFolder, Manifest
 from sutler.errors import (
@@ -20,12 +21,14 @@ from sutler.loader import Loader
 from sutler.planning import Plan, plan
 
 __all__ = [
+    "AudioFolder",
     "Cache",
     "DecodeError",
     "ErrorBudgetExceeded",
     "Errors",
     "Failure",
     "ImageFolder",
+    "LengthBuckets",
     "Loader",
     "Manifest",
     "Plan",

@@ -32,19 +32,26 @@ class HostBatches(AssembledBatches):
         )
 
     def _assemble(self, batch: Batch) -> Any:
-        loader = self._loader
-        target_transform = loader.dataset.target_transform
         if self._by_sample or not batch.is_block:
             return self._assemble_samples(batch)
-        if target_transform is None:
-            labels = self._convert(batch.labels())
-        else:
-            transformed = [target_transform(label) for label in np.asarray(batch.labels()).tolist()]
-            labels = self._collate(transformed, "labels")
-        parts = [self._convert(batch.images()), labels]
-        if loader.return_ids:
+        parts = [self._convert(batch.images()), self._labels(batch)]
+        if self._loader.return_ids:
             parts.append(self._convert(batch.ids()))
         return parts
+
+    def _labels(self, batch: Batch) -> Any:
+        """The labels of a batch, transformed and put together."""
+        target_transform = self._loader.dataset.target_transform
+        if target_transform is None:
+            return self._convert(batch.labels())
+        transformed = [target_transform(label) for label in np.asarray(batch.labels()).tolist()]
+        return self._collate(transformed, "labels")
+
+    def _samples(self, batch: Batch, convert: Callable[[Any], Any]) -> list[Any]:
+        """The samples of a batch one by one."""
+        if batch.is_block:
+            return list(convert(batch.images()))
+        return [convert(array) for array in batch.take_images()]
 
     def _assemble_samples(self, batch: Batch) -> Any:
         """The slow way: sample by sample, for Python transforms, collate functions and images that differ in size."""
@@ -52,9 +59,7 @@ class HostBatches(AssembledBatches):
         dataset = loader.dataset
         # An array that only lends its memory has no rows; NumPy's view of it has, and lends them too.
         convert = np.asarray if loader.output == "dlpack" else self._convert
-        images = (
-            list(convert(batch.images())) if batch.is_block else [convert(a) for a in batch.take_images()]
-        )
+        images = self._samples(batch, convert)
         labels: list[Any] = np.asarray(batch.labels()).tolist()
         ids: list[int] = np.asarray(batch.ids()).tolist()
         if dataset.lowered.tail:
@@ -74,6 +79,10 @@ class HostBatches(AssembledBatches):
             return samples[0] if loader.collate_fn is None else loader.collate_fn(samples[0])
         if loader.collate_fn is not None:
             return loader.collate_fn(samples)
+        return self._collate_columns(columns)
+
+    def _collate_columns(self, columns: dict[str, list[Any]]) -> list[Any]:
+        """A batch of samples that came one by one."""
         return [self._collate(column, name) for name, column in columns.items()]
 
     def _collate(self, values: list[Any], name: str) -> Any:
@@ -82,11 +91,10 @@ class HostBatches(AssembledBatches):
             from torch.utils.data import default_collate
 
             # Only what has a shape is stacked; the rest, dictionaries for instance, is PyTorch's to put together.
-            _check_shapes(
-                {tuple(value.shape) for value in values if hasattr(value, "shape")}, name, RuntimeError
-            )
+            shapes = {tuple(value.shape) for value in values if hasattr(value, "shape")}
+            check_shapes(shapes, name, RuntimeError, _REMEDIES[name])
             return default_collate(values)
-        _check_shapes({np.shape(value) for value in values}, name, ValueError)
+        check_shapes({np.shape(value) for value in values}, name, ValueError, _REMEDIES[name])
         return np.stack(values) if hasattr(values[0], "__array__") else np.asarray(values)
 
 
@@ -94,17 +102,20 @@ class HostBatches(AssembledBatches):
 _SHAPES_LISTED = 4
 
 
-def _check_shapes(shapes: set[tuple[int, ...]], name: str, error: type[Exception]) -> None:
+#: What to do about samples or labels that cannot be stacked.
+_REMEDIES = {
+    "images": "add a Resize or crop to the transform",
+    "labels": "let target_transform return one shape",
+    "ids": "report this",
+}
+
+
+def check_shapes(shapes: set[tuple[int, ...]], name: str, error: type[Exception], remedy: str) -> None:
     """Raises ``error``, which is what users of PyTorch or NumPy expect there, unless there is one shape only."""
     if len(shapes) < 2:
         return
     listed = ", ".join(map(str, sorted(shapes)[:_SHAPES_LISTED]))
     more = f" and {len(shapes) - _SHAPES_LISTED} more" if len(shapes) > _SHAPES_LISTED else ""
-    remedy = (
-        "add a Resize or crop to the transform"
-        if name == "images"
-        else "let target_transform return one shape"
-    )
     raise error(
         f"the {name} of a batch differ in shape ({listed}{more}) and cannot be stacked; "
         f"{remedy}, or pass a collate_fn"

@@ -17,6 +17,7 @@ from sutler._assembly import HostBatches
 from sutler._auto_split import AutoSplit
 from sutler._fetch import bulk_getter
 from sutler._keys import KeyTable
+from sutler._padded_batches import PaddedBatches
 from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
 from sutler._run import RunReader
@@ -113,6 +114,9 @@ class NativeBackend:
                 native -= 1
             self.device_operations = operations[native:]
         self._pipeline = dataset.pipeline(native)
+        #: Clips are padded natively, unless Python has something to do to each of them first.
+        one_by_one = dataset.lowered.tail or loader.collate_fn is not None or not loader._batched()
+        self._pad = None if one_by_one else dataset.padding_value
         self._cache_wanted = loader.cache
         self._threads = loader.num_workers
         #: Who decides on the split, where the user does not.
@@ -124,6 +128,11 @@ class NativeBackend:
         wanted = self._cache_wanted
         if wanted is None:
             return None
+        if self._dataset.padding_value is not None:
+            raise ValueError(
+                f"cache keeps images, and {type(self._dataset).__name__} holds sound; leave cache out, and let the "
+                "page cache of the system keep the files"
+            )
         encoded, decoded = read_split(wanted.split)
         cache = _sutler.Cache(
             self._dataset._native,
@@ -172,6 +181,7 @@ class NativeBackend:
                 errors_rate=self._policy.rate,
                 lateness=self._lateness,
                 shared=self._shared,
+                pad=self._pad,
                 cache=self._cache,
                 agent=agent,
                 name=self._name,
@@ -197,7 +207,11 @@ class NativeBackend:
         self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
     ) -> BatchSource:
         """Batches as the threads wrote them."""
-        return HostBatches(loader, RunReader(loader, run, feed), epoch)
+        reader = RunReader(loader, run, feed)
+        padding_value = self._dataset.padding_value
+        if padding_value is not None:
+            return PaddedBatches(loader, reader, epoch, padding_value)
+        return HostBatches(loader, reader, epoch)
 
     def processes(self) -> list[Any]:
         """Threads are none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -128,4 +129,5 @@ def _start_run(
         engine, job = loader._room.enter_epoch(loader, batch_size)
         run = engine.start_drawn(job, batch_size=batch_size, drop_last=loader.drop_last, **at)
     announce = partial(loader._backend.announce_keys, job)
-    return run, job, Feed(drawing, first, batch_size, batches_ahead, announce)
+    resumed = 0 if position.served is None else json.loads(position.served.save())["len"]
+    return run, job, Feed(drawing, first, batch_size, batches_ahead, announce, resumed)

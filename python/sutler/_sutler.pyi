@@ -26,6 +26,7 @@ __all__ = [
     "agent_socket",
     "agent_status",
     "bare_seconds",
+    "bucket_batches",
     "choose_split",
     "command_line",
     "compare_plans",
@@ -67,6 +68,8 @@ class Pipeline:
     """A checked pipeline of native operations."""
 
     def __new__(cls, operations: str, *, dct_scaling: bool = True) -> Pipeline: ...
+    @staticmethod
+    def audio(operations: str) -> Pipeline: ...
     @property
     def dtype(self) -> Literal["uint8", "float32"]: ...
     @property
@@ -89,6 +92,20 @@ class Dataset:
         bytes_max: int,
         progress: Callable[[int], object] | None,
     ) -> Dataset: ...
+    @staticmethod
+    def audio_folder(
+        root: str | os.PathLike[str],
+        *,
+        extensions: Sequence[str] | None,
+        allow_empty: bool,
+        io: str,
+        mono: bool,
+        seconds_max: float | None,
+        values_max: int,
+        bytes_max: int,
+        progress: Callable[[int], object] | None,
+    ) -> Dataset: ...
+    def audio_headers(self, threads: int) -> list[tuple[int, int, int] | None]: ...
     @staticmethod
     def manifest(
         path: str | os.PathLike[str],
@@ -199,6 +216,7 @@ class Job:
         errors_rate: float | None = None,
         lateness: int | None = None,
         shared: bool = False,
+        pad: float | None = None,
         cache: Cache | None = None,
         agent: AgentChoice | None = None,
         name: str | None = None,
@@ -256,6 +274,8 @@ class Batch:
     def in_arena(self) -> bool: ...
     def images(self) -> Array: ...
     def take_images(self) -> list[Array]: ...
+    def padded(self, value: float) -> tuple[Array, Array] | None: ...
+    def take_arrays(self) -> list[Array]: ...
     def take_rows(self) -> list[tuple[int, bool, Any]]: ...
     def block(self, offset: int, shape: Sequence[int], dtype: str) -> Array: ...
     def positions(self) -> Positions: ...
@@ -301,6 +321,18 @@ def make_photos(
     root: str | os.PathLike[str], *, count: int, classes: int, seed: int, longer_side: int
 ) -> None: ...
 def parse_size(text: str) -> int: ...
+def bucket_batches(
+    lengths: list[int],
+    *,
+    batch_size: int,
+    buckets: int,
+    shuffle: bool,
+    drop_last: bool,
+    seed: int,
+    epoch: int,
+    rank: int,
+    world_size: int,
+) -> list[list[int]]: ...
 def plan_batches(
     samples: int,
     *,

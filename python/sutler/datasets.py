@@ -44,6 +44,8 @@ class NativeDataset:
     target_transform: Callable[[int], Any] | None
     #: The transform split into native operations and what runs in Python.
     lowered: Lowered
+    #: What follows the shorter samples of a batch, where samples differ in length and are padded.
+    padding_value: float | None = None
 
     def _set_up(
         self,
@@ -87,7 +89,10 @@ class NativeDataset:
 
     def pipeline(self, operations: int) -> _sutler.Pipeline:
         """The checked native pipeline of the first ``operations`` operations."""
-        return _sutler.Pipeline(json.dumps(self.lowered.ops[:operations]), dct_scaling=self.dct_scaling)
+        return self._make_pipeline(json.dumps(self.lowered.ops[:operations]))
+
+    def _make_pipeline(self, operations: str) -> _sutler.Pipeline:
+        return _sutler.Pipeline(operations, dct_scaling=self.dct_scaling)
 
     def __len__(self) -> int:
         return len(self._native)

@@ -30,6 +30,7 @@ from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
 from sutler._threads import THREAD
+from sutler.audio import LengthBuckets
 from sutler.cache import Cache, read_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
@@ -359,7 +360,7 @@ class Loader(Generic[BatchType]):
         # Whoever goes over several at once asks them for their first batches in the order they were made.
         before = sum(not iterator.begun for iterator in self._iterators)
         position = self._first_position(self._clock.epoch + before)
-        position.drawing = self._draw()
+        position.drawing = self._draw(position.epoch)
         iterator = EpochIterator(self, position)
         self._iterators.add(iterator)
         if self.progress:
@@ -378,7 +379,7 @@ class Loader(Generic[BatchType]):
         now = self._first_position(self._clock.epoch)
         drawing = position.drawing
         if drawing is not None and drawing.epoch != self._sampler_epoch():
-            now.drawing = self._draw()
+            now.drawing = self._draw(now.epoch)
             return now
         now.drawing = drawing
         return position if position.is_where(now) else now
@@ -394,12 +395,14 @@ class Loader(Generic[BatchType]):
         """The epoch that the user's sampler was set to last, where it says so."""
         return getattr(self._told_epoch, "epoch", None)
 
-    def _draw(self) -> Drawing | None:
-        """What the user's sampler has for the next epoch, if there is such a sampler."""
+    def _draw(self, epoch: int) -> Drawing | None:
+        """What the user's sampler has for an epoch, if there is such a sampler; one of ours is told which it is."""
         in_batches = self._given_batch_sampler is not None
         given = self._given_batch_sampler if in_batches else self._given_sampler
         if given is None:
             return None
+        if isinstance(given, LengthBuckets):
+            given.set_epoch(epoch)
         return Drawing(given, self._backend.keys, in_batches=in_batches, epoch=self._sampler_epoch())
 
     def _device_operations(self) -> list[dict[str, Any]]:

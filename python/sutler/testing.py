@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import pathlib
+import wave
 from typing import TypeVar
+
+import numpy as np
 
 from sutler import _sutler
 from sutler.datasets import NativeDataset
@@ -31,6 +35,44 @@ def make_photos(
         ['class_0/photo_000000.jpg', 'class_0/photo_000001.jpg', 'class_1/photo_000002.jpg']
     """
     _sutler.make_photos(os.fspath(root), count=count, classes=classes, seed=seed, longer_side=longer_side)
+
+
+def make_tones(
+    root: str | os.PathLike[str], count: int = 48, classes: int = 4, *, seed: int = 0, sample_rate: int = 8000
+) -> None:
+    """Writes WAV files, one folder per class: gliding tones of 0.1 to 0.6 seconds between two short silences.
+
+    Args:
+        root: Where to put the class folders.
+        count: How many files.
+        classes: In how many folders; each has tones of its own height.
+        seed: Decides every file.
+        sample_rate: Values per second.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> make_tones(folder, count=3, classes=2)
+        >>> sorted(str(path.relative_to(folder)) for path in pathlib.Path(folder).rglob("*.wav"))
+        ['class_0/tone_000000.wav', 'class_0/tone_000001.wav', 'class_1/tone_000002.wav']
+    """
+    random = np.random.default_rng(seed)
+    for number in range(count):
+        label = number * classes // count
+        folder = pathlib.Path(root) / f"class_{label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        values = int(random.uniform(0.1, 0.6) * sample_rate)
+        pitch = 200.0 * 1.3**label * np.linspace(1.0, random.uniform(0.8, 1.25), values)
+        tone = 0.4 * np.sin(2 * np.pi * np.cumsum(pitch) / sample_rate) + 0.02 * random.standard_normal(
+            values
+        )
+        silence = np.zeros(sample_rate // 20)
+        whole = np.concatenate([silence, tone, silence])
+        with wave.open(str(folder / f"tone_{number:06}.wav"), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(sample_rate)
+            file.writeframes((whole * 32767).astype("<i2").tobytes())
 
 
 def throttled(dataset: _Dataset, bytes_per_s: float) -> _Dataset:

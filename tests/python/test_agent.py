@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import sutler
+import sutler.testing
 from sutler import _agent, _sutler
 from sutler import transforms as T  # noqa: N812 - as users write it
 
@@ -148,6 +149,22 @@ def test_images_that_differ_in_size_come_one_by_one(agent: Agent, photos: Path) 
         sutler.Loader(dataset(photos, None), **arguments, agent=agent.socket) as attached,
     ):
         assert_same(batches(attached), batches(embedded))
+
+
+def test_sound_is_padded_where_it_arrives(agent: Agent, tmp_path: Path) -> None:
+    sutler.testing.make_tones(tmp_path / "tones", count=20, classes=2)
+    speech = sutler.AudioFolder(
+        tmp_path / "tones",
+        T.Compose([T.SpeedPerturb(), T.LogMel(n_mels=16)]),
+        padding_value=-1.0,
+        max_duration=0.6,
+    )
+    with (
+        sutler.Loader(speech, **COMMON) as embedded,
+        sutler.Loader(speech, **COMMON, agent=agent.socket) as attached,
+    ):
+        for _ in range(2):
+            assert_same(batches(attached), batches(embedded))
 
 
 def test_hoarded_batches_stay_as_they_were(agent: Agent, photos: Path) -> None:

@@ -6,6 +6,7 @@
 
 mod assembly;
 mod bits;
+mod buckets;
 mod costs;
 mod crew;
 mod fingerprint;
@@ -23,6 +24,7 @@ mod shared;
 mod slots;
 
 pub use assembly::{Assembly, Place};
+pub use buckets::{BucketSpec, bucket_batches};
 pub use costs::Costs;
 pub use crew::{Crew, CrewLimits, CrewObservation, CrewReason};
 pub use fingerprint::{Fingerprint, FingerprintBuilder};

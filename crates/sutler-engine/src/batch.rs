@@ -1,17 +1,19 @@
 //! A batch, from the moment it is opened for workers to the moment the consumer lets go of it.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use sutler_core::SampleId;
 
 use crate::memory::ALIGNMENT;
+use crate::padded::{Padded, Padding, Spares};
 use crate::{BatchMemory, Failure, ForeignRow, RowSpec, SampleRecord};
 
 /// A sample with a buffer of its own, where sizes differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnSample {
-    /// Height, width, channels.
+    /// Height, width, channels of an image. Of what has fewer axes, the first ones are 0.
     pub shape: [u32; 3],
     /// The values, as the batch's type and layout say.
     pub data: Vec<u8>,
@@ -37,12 +39,23 @@ pub(crate) struct OpenBatch {
     memory: Option<BatchMemory>,
     /// One cell per row; each is set once, by the worker that was given the row.
     outcomes: Vec<OnceLock<Outcome>>,
+    /// Rows that nobody has finished yet, where the last one is followed by putting all together.
+    unfinished: AtomicUsize,
+    spares: Option<Arc<Spares>>,
+    padded: OnceLock<Padded>,
 }
 
 impl OpenBatch {
-    pub fn new(index: u64, rows: usize, row: RowSpec, memory: Option<BatchMemory>) -> Self {
+    pub fn new(
+        index: u64,
+        rows: usize,
+        row: RowSpec,
+        memory: Option<BatchMemory>,
+        spares: Option<Arc<Spares>>,
+    ) -> Self {
         let outcomes = std::iter::repeat_with(OnceLock::new).take(rows).collect();
-        Self { index, row, memory, outcomes }
+        let unfinished = AtomicUsize::new(rows);
+        Self { index, row, memory, outcomes, unfinished, spares, padded: OnceLock::new() }
     }
 
     /// The bytes of row `index`, for the worker that was given it.
@@ -69,6 +82,15 @@ impl OpenBatch {
     /// Notes what became of row `index`.
     pub fn finish(&self, index: usize, outcome: Outcome) {
         let _ = self.outcomes[index].set(outcome);
+        // The one who finishes last sees what all others have left.
+        if self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(spares) = &self.spares
+        {
+            let good = self.outcomes.iter().filter_map(OnceLock::get).filter(|o| o.failure.is_none());
+            if let Some(padded) = spares.pad(good.filter_map(|outcome| outcome.own.as_ref())) {
+                let _ = self.padded.set(padded);
+            }
+        }
     }
 
     /// Whether the sample of a finished row could not be prepared.
@@ -100,14 +122,18 @@ impl OpenBatch {
         let ids: Vec<SampleId> = kept.iter().map(|&row| samples[row]).collect();
         let foreign =
             kept.iter().filter_map(|&row| outcomes[row].foreign.take().map(|sample| (row, sample))).collect();
-        let owned =
-            outcomes.iter_mut().filter(|o| o.failure.is_none()).filter_map(|o| o.own.take()).collect();
+        let own = outcomes.iter_mut().filter_map(|o| o.own.take().filter(|_| o.failure.is_none()));
+        let mut owned: Vec<OwnSample> = own.collect();
+        if let (Some(_), Some(spares)) = (self.padded.get(), &self.spares) {
+            owned.drain(..).for_each(|sample| spares.give_back(sample));
+        }
         let batch = Batch {
             index: self.index,
             rows: ids.len(),
             row: self.row,
             memory: self.memory,
             owned: Mutex::new(owned),
+            padded: self.padded,
             foreign: Mutex::new(foreign),
             labels: ids.iter().map(|&id| label(id)).collect(),
             ids,
@@ -125,6 +151,7 @@ pub struct Batch {
     row: RowSpec,
     memory: Option<BatchMemory>,
     owned: Mutex<Vec<OwnSample>>,
+    padded: OnceLock<Padded>,
     foreign: Mutex<Vec<(usize, ForeignRow)>>,
     labels: Vec<i64>,
     ids: Vec<SampleId>,
@@ -141,6 +168,7 @@ impl Batch {
             row,
             memory,
             owned: Mutex::new(samples.owned),
+            padded: OnceLock::new(),
             foreign: Mutex::default(),
             labels: samples.labels,
             ids: samples.ids,
@@ -198,6 +226,25 @@ impl Batch {
     #[must_use]
     pub fn take_foreign(&self) -> Vec<(usize, ForeignRow)> {
         std::mem::take(&mut *self.foreign.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The samples as one block, padded; `None` where they differ in more than their last axis. Where nobody has put them
+    /// together yet, as they come from another process, that is done now.
+    #[must_use]
+    pub fn padded(&self, padding: Padding) -> Option<&Padded> {
+        if self.padded.get().is_none() {
+            let mut owned = self.owned.lock().unwrap_or_else(PoisonError::into_inner);
+            let padded = Spares::new(padding, 1, 0).pad(owned.iter())?;
+            owned.clear();
+            let _ = self.padded.set(padded);
+        }
+        self.padded.get()
+    }
+
+    /// The block that [`Batch::padded`] has found or made.
+    #[must_use]
+    pub fn block_of_padded(&self) -> Option<&Padded> {
+        self.padded.get()
     }
 
     /// Takes the samples out, where each has a buffer of its own.

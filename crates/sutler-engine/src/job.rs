@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sutler_core::{Costs, JobKey};
 
 use crate::batch::block_bytes;
+use crate::padded::Spares;
 use crate::pool::{Kind, Pool};
 use crate::{Arena, ArenaError, ErrorPolicy, Failure, Likeness, Metrics, Preparation, RowSpec};
 
@@ -61,6 +62,8 @@ pub struct Job {
     pub(crate) preparation: Arc<dyn Preparation>,
     pub(crate) options: JobOptions,
     pub(crate) arena: Option<Arc<Arena>>,
+    /// Memory for samples and blocks, where samples are padded.
+    pub(crate) spares: Option<Arc<Spares>>,
     pub(crate) metrics: Metrics,
     /// What samples cost in earlier epochs.
     costs: Mutex<Costs>,
@@ -120,7 +123,10 @@ impl Job {
             }
             RowSpec::Varies => None,
         };
+        let batches = options.batches_ahead + options.batches_held;
+        let spares = preparation.padding().map(|padding| Spares::new(padding, batches, options.batch_size));
         Ok(Arc::new(Self {
+            spares,
             preparation,
             options,
             arena,

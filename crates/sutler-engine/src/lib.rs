@@ -5,6 +5,7 @@
 //! worker writes its sample straight into the row of the batch it belongs to, and whoever finishes the last row of a
 //! batch wakes the consumer. A batch's memory goes back to the job's arena when the consumer lets go of it.
 
+mod audio;
 mod bare;
 mod batch;
 mod crew;
@@ -14,6 +15,7 @@ mod image;
 mod job;
 mod memory;
 mod metrics;
+mod padded;
 mod place;
 mod pool;
 mod preparation;
@@ -22,6 +24,7 @@ mod profile;
 mod run;
 mod run_state;
 
+pub use audio::{AudioPreparation, audio_headers};
 pub use bare::bare_rate;
 pub use batch::{Batch, OwnSample, Received};
 pub use crew::{CrewChange, LOOK_EVERY};
@@ -31,6 +34,7 @@ pub use image::ImagePreparation;
 pub use job::{Job, JobOptions, ServingOrder};
 pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
+pub use padded::{Padded, Padding};
 pub use pool::Pool;
 pub use preparation::{
     Common, Elsewhere, Exchange, ForeignRow, Likeness, Order, Parcel, Place, Preparation, Preparer, Request,

@@ -6,6 +6,7 @@ use sutler_core::SampleId;
 
 use crate::batch::{OpenBatch, Outcome};
 use crate::engine::Shared;
+use crate::padded::Spares;
 use crate::preparation::{Place, Rows, SharedRow, Target};
 use crate::run_state::{Ticket, TicketRows};
 use crate::{OwnSample, RowSpec};
@@ -19,6 +20,8 @@ pub(crate) struct Claim<'a> {
     /// Whether rows are in the batch's memory; else a sample has a buffer of its own.
     in_block: bool,
     own: Option<OwnSample>,
+    /// Where buffers come from, where samples are padded.
+    spares: Option<Arc<Spares>>,
 }
 
 enum State {
@@ -37,7 +40,8 @@ impl<'a> Claim<'a> {
         };
         let in_block = matches!(ticket.job.preparation.row(), RowSpec::Fixed { .. });
         let sample = ticket.samples()[index];
-        Self { shared, run: ticket.run, sample, state, in_block, own: None }
+        let spares = ticket.job.spares.clone();
+        Self { shared, run: ticket.run, sample, state, in_block, own: None, spares }
     }
 
     /// The row, asked for now if it was not before.
@@ -98,7 +102,8 @@ impl<'a> Claim<'a> {
 impl Place for Claim<'_> {
     fn target(&mut self) -> Option<Target<'_>> {
         if !self.in_block {
-            return Some(Target::Own(self.own.insert(OwnSample::default())));
+            let buffer = self.spares.as_ref().map(|spares| spares.sample()).unwrap_or_default();
+            return Some(Target::Own(self.own.insert(buffer)));
         }
         let (batch, row) = self.row()?;
         // SAFETY: this claim has the row alone: the ledger refuses to lease a position twice, and no row is given to

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use sutler_core::{Form, SampleId};
 
-use crate::{Arena, Failure, OwnSample};
+use crate::{Arena, Failure, OwnSample, Padding};
 
 /// The memory one prepared sample takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +131,11 @@ pub struct Request {
 pub trait Preparation: Send + Sync {
     /// The memory a sample takes.
     fn row(&self) -> RowSpec;
+
+    /// How samples of different lengths become one block, where they do.
+    fn padding(&self) -> Option<Padding> {
+        None
+    }
 
     /// Whether samples are prepared by somebody else, several at a time.
     fn is_elsewhere(&self) -> bool {

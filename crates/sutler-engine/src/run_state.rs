@@ -386,7 +386,7 @@ impl RunState {
     ) {
         let row = self.job.preparation.row();
         self.in_flight.push_back(InFlight {
-            batch: Arc::new(OpenBatch::new(self.next_batch, rows, row, memory)),
+            batch: Arc::new(OpenBatch::new(self.next_batch, rows, row, memory, self.job.spares.clone())),
             samples,
             positions,
             next_row: 0,

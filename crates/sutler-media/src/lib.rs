@@ -5,6 +5,7 @@
 //! pixels those decisions need, and [`Worker::augment`] writes the result where the batch wants it.
 #![deny(unsafe_code)]
 
+pub mod audio;
 pub mod decode;
 mod ffi;
 pub mod image;

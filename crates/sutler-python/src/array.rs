@@ -15,6 +15,8 @@ use crate::dlpack::{self, DEVICE_CPU, Lent, ValueType};
 enum Owner {
     /// The rows of a batch; its memory goes back to the job when the last array over it is gone.
     Batch(Arc<sutler_engine::Batch>),
+    /// A batch whose samples were padded; the same.
+    Padded(Arc<sutler_engine::Batch>),
     /// All batches of a job.
     Memory(Arc<sutler_engine::Arena>),
     /// A sample with a buffer of its own.
@@ -29,6 +31,9 @@ impl Owner {
             Owner::Batch(batch) => {
                 batch.memory().map_or(std::ptr::null_mut(), sutler_engine::BatchMemory::as_ptr)
             }
+            Owner::Padded(batch) => batch
+                .block_of_padded()
+                .map_or(std::ptr::null_mut(), |padded| padded.values().as_ptr().cast_mut().cast()),
             Owner::Memory(arena) => arena.as_ptr(),
             Owner::Bytes(bytes) => bytes.as_ptr().cast_mut(),
             Owner::Integers(values) => values.as_ptr().cast_mut().cast(),
@@ -108,6 +113,24 @@ impl Array {
             value_type: value_type(dtype),
             offset: 0,
         }
+    }
+
+    /// The samples of a batch that were padded to one block.
+    pub fn padded(batch: &Arc<sutler_engine::Batch>) -> Option<Self> {
+        let shape: Vec<i64> = batch.block_of_padded()?.shape().iter().map(|&side| side as i64).collect();
+        let strides = dense(&shape);
+        let owner = Owner::Padded(Arc::clone(batch));
+        Some(Self { owner, shape, strides, value_type: ValueType::F32, offset: 0 })
+    }
+
+    /// One sample of floats with a buffer of its own.
+    pub fn floats(sample: sutler_engine::OwnSample) -> Self {
+        let [outer, inner, last] = sample.shape.map(i64::from);
+        // Axes that the sample does not have are 0.
+        let shape: Vec<i64> = [outer, inner].into_iter().filter(|&side| side > 0).chain([last]).collect();
+        let strides = dense(&shape);
+        let owner = Owner::Bytes(Arc::new(sample.data));
+        Self { owner, shape, strides, value_type: ValueType::F32, offset: 0 }
     }
 
     /// An array that worker processes wrote to a batch's memory; `None` where it would not fit there.

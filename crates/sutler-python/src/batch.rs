@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sutler_engine::Parcel;
+use sutler_engine::{Padding, Parcel};
 use sutler_media::{Layout, OutputSpec};
 
 use crate::array::Array;
@@ -50,6 +50,18 @@ impl Batch {
     fn take_images(&self) -> Vec<Array> {
         let samples = self.inner.take_owned();
         samples.into_iter().map(|sample| Array::image(sample, self.output.dtype, self.layout)).collect()
+    }
+
+    /// The samples as one array, shorter ones followed by this value, and how long each is; `None` where they differ in more
+    /// than their length.
+    fn padded(&self, value: f32) -> Option<(Array, Array)> {
+        let lengths = self.inner.padded(Padding { value })?.lengths().to_vec();
+        Some((Array::padded(&self.inner)?, Array::integers(lengths)))
+    }
+
+    /// The samples one by one, where they were not put together. The second call finds none.
+    fn take_arrays(&self) -> Vec<Array> {
+        self.inner.take_owned().into_iter().map(Array::floats).collect()
     }
 
     /// The samples that workers prepared: row in the block, whether it is there, and what is not; that as bytes from a

@@ -11,14 +11,16 @@ use pyo3::exceptions::{
 };
 use pyo3::prelude::*;
 use sutler_core::{Fingerprint, SampleId};
-use sutler_engine::{ImagePreparation, OwnSample, Preparation, SampleRecord, Target};
-use sutler_media::Layout;
-use sutler_service::spec::{DatasetSpec, ListingSpec};
+use sutler_engine::{
+    AudioPreparation, ImagePreparation, OwnSample, Preparation, SampleRecord, Target, audio_headers,
+};
+use sutler_media::{Layout, Limits, audio};
+use sutler_service::spec::{DatasetSpec, ListingSpec, MediaSpec};
 use sutler_store::{ByteRate, Files, Io, Progress, ReadBuffer, Silent, Source, StoreError, Throttled};
 
 use crate::array::Array;
 use crate::errors::sample_error;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Native, Pipeline};
 
 /// A listing of samples and the way to read them.
 #[pyclass(frozen)]
@@ -74,6 +76,12 @@ impl Progress for PythonProgress {
             }
         });
     }
+}
+
+fn other_media() -> PyErr {
+    PyValueError::new_err(
+        "images have image pipelines and sound has audio pipelines; this dataset has the other one",
+    )
 }
 
 /// Whether files are read past the page cache.
@@ -136,11 +144,33 @@ impl Dataset {
         self.source(Arc::new(Files::new(listing, Io::Direct, self.spec.bytes_max)))
     }
 
+    /// What a worker does to the images of this dataset; raises where it has none.
+    pub fn images(&self, pipeline: &Pipeline, layout: Layout, seed: u64) -> PyResult<ImagePreparation> {
+        let MediaSpec::Image { pixels_max } = self.spec.media else { return Err(other_media()) };
+        let source = self.samples_source();
+        let limits = Limits { pixels_max, bytes_max: self.spec.bytes_max };
+        let pipeline = Arc::clone(pipeline.image()?);
+        Ok(ImagePreparation { source, pipeline, layout, limits, seed, cache: None })
+    }
+
     /// What a worker does to the samples of this dataset.
-    pub fn preparation(&self, pipeline: &Pipeline, layout: Layout, seed: u64) -> ImagePreparation {
-        let source = self.source(self.files.clone());
-        let pipeline = Arc::clone(&pipeline.inner);
-        ImagePreparation { source, pipeline, layout, limits: self.spec.limits(), seed, cache: None }
+    pub fn preparation(&self, pipeline: &Pipeline, seed: u64) -> PyResult<Box<dyn Preparation>> {
+        Ok(match (&pipeline.native, self.spec.media) {
+            (Native::Image(_), MediaSpec::Image { .. }) => {
+                Box::new(self.images(pipeline, Layout::Nchw, seed)?)
+            }
+            (Native::Audio(operations), MediaSpec::Audio { values_max, mono, .. }) => {
+                Box::new(AudioPreparation {
+                    source: self.samples_source(),
+                    pipeline: Arc::clone(operations),
+                    limits: audio::Limits { values_max },
+                    mono,
+                    seed,
+                    padding: None,
+                })
+            }
+            _ => return Err(other_media()),
+        })
     }
 }
 
@@ -161,8 +191,39 @@ impl Dataset {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let listing = ListingSpec::ImageFolder { root, extensions, allow_empty };
-        let spec = DatasetSpec { listing, direct: parse_io(io)?, pixels_max, bytes_max };
+        let media = MediaSpec::Image { pixels_max };
+        let spec = DatasetSpec { listing, direct: parse_io(io)?, media, bytes_max };
         Self::list(py, spec, progress)
+    }
+
+    /// Lists one folder of sound files per class.
+    #[staticmethod]
+    #[allow(clippy::too_many_arguments)] // one call per dataset, by keyword
+    #[pyo3(signature = (root, *, extensions, allow_empty, io, mono, seconds_max, values_max, bytes_max, progress))]
+    fn audio_folder(
+        py: Python<'_>,
+        root: PathBuf,
+        extensions: Option<Vec<String>>,
+        allow_empty: bool,
+        io: &str,
+        mono: bool,
+        seconds_max: Option<f64>,
+        values_max: u64,
+        bytes_max: u64,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let listing = ListingSpec::ImageFolder { root, extensions, allow_empty };
+        let media = MediaSpec::Audio { values_max, mono, seconds_max };
+        let spec = DatasetSpec { listing, direct: parse_io(io)?, media, bytes_max };
+        Self::list(py, spec, progress)
+    }
+
+    /// What the headers of all sound files say: values in each channel (0 where that is not known), sample rate, channels;
+    /// `None` for files that cannot be read.
+    fn audio_headers(&self, py: Python<'_>, threads: usize) -> Vec<Option<(u64, u32, u16)>> {
+        let headers = py.detach(|| audio_headers(&*self.samples_source(), threads));
+        let fields = |header: audio::Header| (header.frames.unwrap_or(0), header.rate, header.channels);
+        headers.into_iter().map(|header| header.map(fields)).collect()
     }
 
     /// Lists the rows of a manifest.
@@ -180,7 +241,8 @@ impl Dataset {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let listing = ListingSpec::Manifest { path, columns, root };
-        let spec = DatasetSpec { listing, direct: parse_io(io)?, pixels_max, bytes_max };
+        let media = MediaSpec::Image { pixels_max };
+        let spec = DatasetSpec { listing, direct: parse_io(io)?, media, bytes_max };
         Self::list(py, spec, progress)
     }
 
@@ -251,7 +313,7 @@ impl Dataset {
         seed: u64,
         epoch: u32,
     ) -> PyResult<Array> {
-        let preparation = self.preparation(pipeline, Layout::Nchw, seed);
+        let preparation = self.preparation(pipeline, seed)?;
         let prepared = py.detach(|| {
             let mut sample = OwnSample::default();
             let mut record = SampleRecord::start();
@@ -261,6 +323,9 @@ impl Dataset {
                 .map(|()| sample)
         });
         let sample = prepared.map_err(|failure| sample_error(py, &failure))?;
-        Ok(Array::image(sample, pipeline.inner.output().dtype, Layout::Nchw))
+        Ok(match pipeline.native {
+            Native::Image(_) => Array::image(sample, pipeline.output().dtype, Layout::Nchw),
+            Native::Audio(_) => Array::floats(sample),
+        })
     }
 }

@@ -360,7 +360,7 @@ impl Job {
     /// has a window of its own, and the others name it in `shares_with`.
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
-    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, cache=None, agent=None, name=None, window_bytes=0, shares_with=None))]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, pad=None, cache=None, agent=None, name=None, window_bytes=0, shares_with=None))]
     fn new(
         py: Python<'_>,
         dataset: &Dataset,
@@ -376,6 +376,7 @@ impl Job {
         errors_rate: Option<f64>,
         lateness: Option<u32>,
         shared: bool,
+        pad: Option<f32>,
         cache: Option<&Cache>,
         agent: Option<AgentChoice>,
         name: Option<String>,
@@ -395,6 +396,7 @@ impl Job {
             batches_held,
             in_step,
             errors: parse_policy(errors, errors_max, errors_rate)?,
+            pad,
             lateness,
             shared,
         };
@@ -425,7 +427,7 @@ impl Job {
                 })
             }
         };
-        let output = pipeline.inner.output();
+        let output = pipeline.output();
         Ok(Self { work, samples: dataset.samples(), output, layout, processes: None })
     }
 

@@ -18,9 +18,10 @@ use std::path::PathBuf;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use sutler_cli::photos::PhotoSet;
-use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard, Stream};
+use sutler_core::{
+    BucketSpec, EpochPlan, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard, Stream,
+};
 use sutler_engine::bare_rate;
-use sutler_media::Layout;
 
 use crate::errors::sample_error;
 use crate::served::without;
@@ -100,8 +101,8 @@ mod _sutler {
         let samples = dataset.samples();
         let permutation = permutation(samples, shuffle, seed, epoch);
         let order: Vec<SampleId> = (0..samples).map(|position| permutation.sample_at(position)).collect();
-        let preparation = dataset.preparation(pipeline, Layout::Nchw, seed);
-        py.detach(|| bare_rate(&preparation, &order, epoch, threads))
+        let preparation = dataset.preparation(pipeline, seed)?;
+        py.detach(|| bare_rate(&*preparation, &order, epoch, threads))
             .map(|took| took.as_secs_f64())
             .map_err(|failure| sample_error(py, &failure))
     }
@@ -124,6 +125,29 @@ mod _sutler {
         let plan = EpochPlan::new(permutation, &spec, JobCursor::start_of(epoch))
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok((0..plan.batches()).flat_map(|index| plan.batch(index).samples).map(|sample| sample.0).collect())
+    }
+
+    /// The batches of a rank's epoch over samples of these lengths, each of samples of similar length.
+    #[pyfunction]
+    #[pyo3(signature = (lengths, *, batch_size, buckets, shuffle, drop_last, seed, epoch, rank, world_size))]
+    #[allow(clippy::too_many_arguments)] // one call per epoch, by keyword
+    fn bucket_batches(
+        py: Python<'_>,
+        lengths: Vec<u64>,
+        batch_size: u32,
+        buckets: u32,
+        shuffle: bool,
+        drop_last: bool,
+        seed: u64,
+        epoch: u32,
+        rank: u32,
+        world_size: u32,
+    ) -> PyResult<Vec<Vec<u32>>> {
+        let shard = Shard::new(rank, world_size).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        SampleId::check_count(lengths.len()).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let spec = BucketSpec { batch_size, buckets, shuffle, drop_last, seed, epoch, shard };
+        let batches = py.detach(|| sutler_core::bucket_batches(&lengths, &spec));
+        Ok(batches.into_iter().map(|batch| batch.into_iter().map(|sample| sample.0).collect()).collect())
     }
 
     /// The batches of a rank's epoch from a cursor on, without what was done before the rest was dealt out and what the rank

@@ -1,23 +1,60 @@
-//! Image pipelines.
+//! Pipelines of native operations.
 
 use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sutler_core::{SampleId, SampleRng};
-use sutler_media::{DType, Plan, Size};
+use sutler_media::{DType, OutputSpec, Plan, Size, audio};
+
+/// What a pipeline works on.
+pub enum Native {
+    /// Pictures.
+    Image(Arc<sutler_media::Pipeline>),
+    /// Sound.
+    Audio(Arc<audio::Pipeline>),
+}
 
 /// A checked pipeline of native operations.
 #[pyclass(frozen)]
 pub struct Pipeline {
-    pub inner: Arc<sutler_media::Pipeline>,
+    pub native: Native,
     /// What it was made from, for whoever has to make it again.
     pub operations: String,
     pub dct_scaling: bool,
 }
 
+impl Pipeline {
+    /// The same for pictures; raises where it is for something else.
+    pub fn image(&self) -> PyResult<&Arc<sutler_media::Pipeline>> {
+        match &self.native {
+            Native::Image(pipeline) => Ok(pipeline),
+            Native::Audio(_) => Err(PyValueError::new_err(
+                "this works for datasets of images, and the dataset is one of sound",
+            )),
+        }
+    }
+
+    /// What comes out.
+    pub fn output(&self) -> OutputSpec {
+        match &self.native {
+            Native::Image(pipeline) => pipeline.output(),
+            Native::Audio(_) => OutputSpec { dtype: DType::F32, size: None },
+        }
+    }
+}
+
 #[pymethods]
 impl Pipeline {
+    /// Checks operations on sound, given as JSON.
+    #[staticmethod]
+    fn audio(operations: &str) -> PyResult<Self> {
+        let pipeline = audio::Pipeline::from_json(operations)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let native = Native::Audio(Arc::new(pipeline));
+        Ok(Self { native, operations: operations.to_owned(), dct_scaling: false })
+    }
+
     /// Checks operations given as JSON.
     #[new]
     #[pyo3(signature = (operations, *, dct_scaling=true))]
@@ -25,13 +62,14 @@ impl Pipeline {
         let options = sutler_media::PipelineOptions { dct_scaling };
         let inner = sutler_media::Pipeline::from_json(operations, options)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self { inner: Arc::new(inner), operations: operations.to_owned(), dct_scaling })
+        let native = Native::Image(Arc::new(inner));
+        Ok(Self { native, operations: operations.to_owned(), dct_scaling })
     }
 
     /// `"uint8"` or `"float32"`.
     #[getter]
     fn dtype(&self) -> &'static str {
-        match self.inner.output().dtype {
+        match self.output().dtype {
             DType::U8 => "uint8",
             DType::F32 => "float32",
         }
@@ -40,13 +78,16 @@ impl Pipeline {
     /// Height and width, where they are the same for every sample.
     #[getter]
     fn size(&self) -> Option<(u32, u32)> {
-        self.inner.output().size.map(|[height, width]| (height, width))
+        self.output().size.map(|[height, width]| (height, width))
     }
 
     /// How many leading operations draw no random number.
     #[getter]
     fn static_prefix(&self) -> usize {
-        self.inner.static_prefix()
+        match &self.native {
+            Native::Image(pipeline) => pipeline.static_prefix(),
+            Native::Audio(pipeline) => pipeline.static_prefix(),
+        }
     }
 }
 
@@ -60,11 +101,12 @@ pub fn draw(
     epoch: u32,
     sample: u32,
 ) -> PyResult<String> {
-    let pipeline = Pipeline::new(operations, true)?.inner;
+    let pipeline = Pipeline::new(operations, true)?;
+    let pipeline = pipeline.image()?;
     let mut plan = Plan::default();
     let mut rng = SampleRng::new(seed, epoch, SampleId(sample));
     pipeline
         .draw_decoded(Size { width, height }, &mut rng, &mut plan)
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
-    Ok(plan.describe(&pipeline).to_string())
+    Ok(plan.describe(pipeline).to_string())
 }

@@ -30,7 +30,7 @@ pub fn measure_profile(
     copies_bytes_max: Option<u64>,
     seconds: f64,
 ) -> PyResult<String> {
-    let preparation = dataset.preparation(pipeline, Layout::Nchw, 0);
+    let preparation = dataset.images(pipeline, Layout::Nchw, 0)?;
     let storage = dataset.direct();
     let request = ProfileRequest {
         preparation: &preparation,

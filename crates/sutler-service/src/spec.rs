@@ -10,23 +10,45 @@ use sutler_core::{
     EpochPlan, Fingerprint, JobCursor, Ledger, OrderError, Permutation, SavedLedger, Shard, ShardError,
 };
 use sutler_engine::{
-    ArenaError, Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Run, ServingOrder, StartError,
+    ArenaError, AudioPreparation, Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Padding,
+    Preparation, Run, ServingOrder, StartError, audio_headers,
 };
+use sutler_media::audio::{self, Header};
 use sutler_media::{Layout, Limits, Pipeline, PipelineOptions};
 use sutler_store::cache::{Cache, CacheError};
 use sutler_store::{Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Source, StoreError};
 
 /// A dataset and how its files are read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DatasetSpec {
     /// Where the samples are listed.
     pub listing: ListingSpec,
     /// Whether files are read past the page cache.
     pub direct: bool,
-    /// Pictures with more pixels are refused.
-    pub pixels_max: u64,
+    /// What the files hold.
+    pub media: MediaSpec,
     /// Larger files are refused.
     pub bytes_max: u64,
+}
+
+/// What the files of a dataset hold, and what of it is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum MediaSpec {
+    /// Pictures.
+    Image {
+        /// Those with more pixels are refused.
+        pixels_max: u64,
+    },
+    /// Sound.
+    Audio {
+        /// What has more values in all channels is refused.
+        values_max: u64,
+        /// Whether all channels are mixed to one.
+        mono: bool,
+        /// Files that say they are longer, in seconds, do not belong to the dataset.
+        seconds_max: Option<f64>,
+    },
 }
 
 /// Where the samples of a dataset are listed.
@@ -38,7 +60,7 @@ pub enum ListingSpec {
         /// The folder that holds them.
         #[serde(with = "path")]
         root: PathBuf,
-        /// What the name of a sample ends in; torchvision's list by default.
+        /// What the name of a sample ends in; by default torchvision's list, or the endings of sound files.
         extensions: Option<Vec<String>>,
         /// Whether a class may have no samples.
         allow_empty: bool,
@@ -62,9 +84,25 @@ impl DatasetSpec {
     /// # Errors
     /// When the folder or file is missing or makes no sense.
     pub fn list(&self, progress: &dyn Progress) -> Result<Listing, StoreError> {
+        let listing = self.list_all(progress)?;
+        let MediaSpec::Audio { seconds_max: Some(seconds_max), .. } = self.media else { return Ok(listing) };
+        let files = self.files(listing);
+        let is_short = |header: &Header| {
+            header.frames.is_none_or(|frames| frames as f64 <= seconds_max * f64::from(header.rate))
+        };
+        let headers = audio_headers(&files, sutler_engine::usable_cores());
+        // What cannot be read stays, so that it is reported instead of vanishing.
+        Ok(files.listing().retain(|id| headers[id.index()].as_ref().is_none_or(is_short)))
+    }
+
+    fn list_all(&self, progress: &dyn Progress) -> Result<Listing, StoreError> {
         match &self.listing {
             ListingSpec::ImageFolder { root, extensions, allow_empty } => {
-                let mut options = FolderOptions { allow_empty: *allow_empty, ..FolderOptions::default() };
+                let defaults = match self.media {
+                    MediaSpec::Image { .. } => FolderOptions::default(),
+                    MediaSpec::Audio { .. } => FolderOptions::audio(),
+                };
+                let mut options = FolderOptions { allow_empty: *allow_empty, ..defaults };
                 if let Some(extensions) = extensions {
                     options.extensions.clone_from(extensions);
                 }
@@ -79,15 +117,9 @@ impl DatasetSpec {
 
     /// The listed files, to be read as described.
     #[must_use]
-    pub fn files(&self, listing: Listing) -> Files {
+    pub fn files(&self, listing: impl Into<Arc<Listing>>) -> Files {
         let io = if self.direct { Io::Direct } else { Io::Buffered };
         Files::new(listing, io, self.bytes_max)
-    }
-
-    /// What is refused.
-    #[must_use]
-    pub fn limits(&self) -> Limits {
-        Limits { pixels_max: self.pixels_max, bytes_max: self.bytes_max }
     }
 
     /// The same for a process with another working directory.
@@ -172,6 +204,8 @@ pub struct JobSpec {
     pub in_step: bool,
     /// What a bad sample does.
     pub errors: PolicySpec,
+    /// With what samples of different lengths are padded to one block, where they are.
+    pub pad: Option<f32>,
     /// By how many batches a sample may be late; `None` where batches are served in order.
     pub lateness: Option<u32>,
     /// Whether it takes what other jobs have prepared, in whatever order.
@@ -202,15 +236,18 @@ pub enum Memory {
 }
 
 impl JobSpec {
-    /// How these samples are prepared.
+    /// How these pictures are prepared.
     ///
     /// # Errors
-    /// When the pipeline makes no sense.
+    /// When they are none, or the pipeline makes no sense.
     pub fn preparation(
         &self,
         source: Arc<dyn Source>,
         cache: Option<Arc<Cache>>,
     ) -> Result<ImagePreparation, JobError> {
+        let MediaSpec::Image { pixels_max } = self.dataset.media else {
+            return Err(JobError::Pipeline("the samples are sound, not pictures".to_owned()));
+        };
         let options = PipelineOptions { dct_scaling: self.dct_scaling };
         let pipeline = Pipeline::from_json(&self.operations, options)
             .map_err(|error| JobError::Pipeline(error.to_string()))?;
@@ -218,7 +255,7 @@ impl JobSpec {
             source,
             pipeline: Arc::new(pipeline),
             layout: self.layout(),
-            limits: self.dataset.limits(),
+            limits: Limits { pixels_max, bytes_max: self.dataset.bytes_max },
             seed: self.seed,
             cache,
         })
@@ -234,7 +271,23 @@ impl JobSpec {
         memory: Memory,
         cache: Option<Arc<Cache>>,
     ) -> Result<Arc<Job>, JobError> {
-        let preparation = Arc::new(self.preparation(source, cache)?);
+        let preparation: Arc<dyn Preparation> = match self.dataset.media {
+            MediaSpec::Image { .. } => Arc::new(self.preparation(source, cache)?),
+            MediaSpec::Audio { values_max, mono, .. } => {
+                let pipeline = audio::Pipeline::from_json(&self.operations)
+                    .map_err(|error| JobError::Pipeline(error.to_string()))?;
+                // Another process is sent the samples as they are, and pads them itself.
+                let padding = self.pad.filter(|_| memory == Memory::Own).map(|value| Padding { value });
+                Arc::new(AudioPreparation {
+                    source,
+                    pipeline: Arc::new(pipeline),
+                    limits: audio::Limits { values_max },
+                    mono,
+                    seed: self.seed,
+                    padding,
+                })
+            }
+        };
         let options = JobOptions {
             batch_size: self.batch_size,
             batches_ahead: self.batches_ahead,

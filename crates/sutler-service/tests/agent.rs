@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sutler_engine::{Batch, Engine, Next};
-use sutler_service::spec::{DatasetSpec, EpochSpec, JobSpec, ListingSpec, Memory, PolicySpec, SequenceSpec};
+use sutler_service::spec::{
+    DatasetSpec, EpochSpec, JobSpec, ListingSpec, MediaSpec, Memory, PolicySpec, SequenceSpec,
+};
 use sutler_service::{
     Agent, AgentOptions, ClientError, RemoteJob, RemoteJobOptions, RemoteRun, ShelfOptions, status,
 };
@@ -59,7 +61,12 @@ fn pictures(folder: &Path) {
 
 fn job_spec(folder: &Path, lateness: Option<u32>) -> (JobSpec, Arc<Files>) {
     let listing = ListingSpec::ImageFolder { root: folder.to_owned(), extensions: None, allow_empty: false };
-    let dataset = DatasetSpec { listing, direct: false, pixels_max: 1 << 20, bytes_max: 1 << 20 };
+    let dataset = DatasetSpec {
+        listing,
+        direct: false,
+        media: MediaSpec::Image { pixels_max: 1 << 20 },
+        bytes_max: 1 << 20,
+    };
     let files = Arc::new(dataset.files(dataset.list(&Silent).unwrap()));
     let spec = JobSpec {
         name: None,
@@ -75,6 +82,7 @@ fn job_spec(folder: &Path, lateness: Option<u32>) -> (JobSpec, Arc<Files>) {
         batches_held: 2,
         in_step: false,
         errors: PolicySpec::Raise,
+        pad: None,
         lateness,
         shared: false,
     };

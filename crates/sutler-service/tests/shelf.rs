@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sutler_engine::Next;
-use sutler_service::spec::{DatasetSpec, EpochSpec, JobSpec, ListingSpec, PolicySpec, SequenceSpec};
+use sutler_service::spec::{
+    DatasetSpec, EpochSpec, JobSpec, ListingSpec, MediaSpec, PolicySpec, SequenceSpec,
+};
 use sutler_service::{
     Agent, AgentOptions, RemoteJob, RemoteJobOptions, RemoteRun, ShelfOptions, SplitChoice, status,
 };
@@ -72,9 +74,15 @@ fn pictures(folder: &Path, sides: impl IntoIterator<Item = u32>) {
 
 fn job_spec(folder: &Path) -> JobSpec {
     let listing = ListingSpec::ImageFolder { root: folder.to_owned(), extensions: None, allow_empty: false };
-    let dataset = DatasetSpec { listing, direct: false, pixels_max: 1 << 24, bytes_max: 1 << 26 };
+    let dataset = DatasetSpec {
+        listing,
+        media: MediaSpec::Image { pixels_max: 1 << 24 },
+        direct: false,
+        bytes_max: 1 << 26,
+    };
     let files: Files = dataset.files(dataset.list(&Silent).unwrap());
     JobSpec {
+        pad: None,
         name: None,
         fingerprint: files.listing().fingerprint(),
         dataset,

@@ -58,6 +58,15 @@ impl Source for Files {
         buffer.read_file(|path| self.listing.write_path(id, path), self.io, self.bytes_max)
     }
 
+    fn read_start<'a>(
+        &self,
+        id: SampleId,
+        bytes: usize,
+        buffer: &'a mut ReadBuffer,
+    ) -> Result<(&'a [u8], u64), StoreError> {
+        buffer.read_start(|path| self.listing.write_path(id, path), bytes, self.bytes_max)
+    }
+
     fn encoded_bytes(&self, id: SampleId) -> Option<u64> {
         std::fs::metadata(self.listing.path(id)).ok().map(|file| file.len())
     }

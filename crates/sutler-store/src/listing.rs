@@ -117,6 +117,25 @@ impl Listing {
         self.root.join(entry.folder).join(entry.name)
     }
 
+    /// The same without those samples for which `keep` says no, in the same order and with the same classes.
+    #[must_use]
+    pub fn retain(&self, keep: impl Fn(SampleId) -> bool) -> Self {
+        let mut table = Table::default();
+        let mut folder: Option<(u32, u32)> = None;
+        for id in (0..self.len() as u32).map(SampleId).filter(|&id| keep(id)) {
+            let (run, name) = self.table.get(id);
+            let number = match folder {
+                Some((theirs, ours)) if theirs == run.folder => ours,
+                _ => table.add_folder(self.table.folder(run.folder)),
+            };
+            folder = Some((run.folder, number));
+            if let Err(error) = table.push(number, name, run.label) {
+                unreachable!("a part of a listing has no more samples than the whole: {error}");
+            }
+        }
+        table.into_listing(&self.root, self.classes.clone())
+    }
+
     /// Writes the bytes of [`path`](Self::path) over whatever `path` held, without allocating once it is long enough.
     ///
     /// # Panics

@@ -67,18 +67,8 @@ impl ReadBuffer {
         io: Io,
         bytes_max: u64,
     ) -> Result<&[u8], StoreError> {
-        write_path(&mut self.path);
-        self.path.push(0);
-        let path = CStr::from_bytes_with_nul(&self.path).map_err(|_| StoreError::Read {
-            path: Path::new(OsStr::from_bytes(&self.path[..self.path.len() - 1])).into(),
-            source: Errno::INVAL.into(),
-        })?;
-
-        let file = open(path, io)?;
-        let size = regular_size(&file, path)?;
-        let length = usize::try_from(size).ok().filter(|_| size <= bytes_max);
-        let length =
-            length.ok_or_else(|| StoreError::TooLarge { path: owned(path), bytes: size, bytes_max })?;
+        let (file, path, size) = open_sized(&mut self.path, write_path, io, bytes_max)?;
+        let length = size as usize;
         let alignment = match io {
             Io::Buffered => {
                 if size >= ANNOUNCED_BYTES_MIN {
@@ -108,6 +98,57 @@ impl ReadBuffer {
         self.bytes_read += size;
         Ok(&self.bytes[start..start + length])
     }
+
+    /// Reads the first bytes of the file whose path `write_path` writes, at most so many, and tells how long it is. Through the page cache: so little
+    /// is not worth going past it.
+    pub(crate) fn read_start(
+        &mut self,
+        write_path: impl FnOnce(&mut Vec<u8>),
+        bytes: usize,
+        bytes_max: u64,
+    ) -> Result<(&[u8], u64), StoreError> {
+        let (file, path, size) = open_sized(&mut self.path, write_path, Io::Buffered, bytes_max)?;
+        let wanted = bytes.min(size as usize);
+        let start = make_room(&mut self.bytes, wanted, 1);
+        let mut filled = 0;
+        while filled < wanted {
+            match rustix::io::pread(&file, &mut self.bytes[start + filled..start + wanted], filled as u64) {
+                Ok(0) => {
+                    let found = Some(filled as u64);
+                    return Err(StoreError::Changed {
+                        path: owned(path),
+                        bytes_opened: size,
+                        bytes_found: found,
+                    });
+                }
+                Ok(read) => filled += read,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(read_failure(path, errno)),
+            }
+        }
+        Ok((&self.bytes[start..start + wanted], size))
+    }
+}
+
+/// Opens the file whose path `write_path` writes, which must be one and no larger than allowed, and tells its size.
+fn open_sized(
+    path: &mut Vec<u8>,
+    write_path: impl FnOnce(&mut Vec<u8>),
+    io: Io,
+    bytes_max: u64,
+) -> Result<(OwnedFd, &CStr, u64), StoreError> {
+    write_path(path);
+    path.push(0);
+    let path = CStr::from_bytes_with_nul(path).map_err(|_| StoreError::Read {
+        path: Path::new(OsStr::from_bytes(&path[..path.len() - 1])).into(),
+        source: Errno::INVAL.into(),
+    })?;
+    let file = open(path, io)?;
+    let size = regular_size(&file, path)?;
+    if size > bytes_max || usize::try_from(size).is_err() {
+        return Err(StoreError::TooLarge { path: owned(path), bytes: size, bytes_max });
+    }
+    Ok((file, path, size))
 }
 
 /// Makes `bytes` hold `length` aligned bytes and returns where they begin.

@@ -30,6 +30,20 @@ pub trait Source: Send + Sync {
     /// When the sample cannot be read in full. An empty sample is not an error here; its decoder will say what it is.
     fn read<'a>(&self, id: SampleId, buffer: &'a mut ReadBuffer) -> Result<&'a [u8], StoreError>;
 
+    /// The first bytes of an encoded sample, at most so many, and how long it is as a whole. Where a part costs as much as
+    /// all of it, it may be all of it.
+    ///
+    /// # Errors
+    /// When the sample cannot be read.
+    fn read_start<'a>(
+        &self,
+        id: SampleId,
+        _bytes: usize,
+        buffer: &'a mut ReadBuffer,
+    ) -> Result<(&'a [u8], u64), StoreError> {
+        self.read(id, buffer).map(|all| (all, all.len() as u64))
+    }
+
     /// How large an encoded sample is, where that can be told without reading it. A wrong or missing answer does no harm: it is for
     /// estimates.
     fn encoded_bytes(&self, _id: SampleId) -> Option<u64> {

@@ -1,4 +1,4 @@
-"""Transforms with torchvision's names and parameters, as descriptions that the engine runs natively.
+"""Transforms with torchvision's and torchaudio's names and parameters, as descriptions that the engine runs natively.
 
     >>> from sutler import transforms as T
     >>> T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize([0.5], [0.5])]).tail
@@ -7,6 +7,17 @@
 `lower` does the same for a torchvision pipeline.
 """
 
+from sutler.transforms.audio import (
+    Dither,
+    FrameStack,
+    LogMel,
+    MelSpectrogram,
+    PreEmphasis,
+    Resample,
+    SpecAugment,
+    SpeedPerturb,
+    TrimSilence,
+)
 from sutler.transforms.base import Lambda, Transform
 from sutler.transforms.color import ColorJitter, GaussianBlur, RandomGrayscale
 from sutler.transforms.compose import Compose
@@ -20,7 +31,7 @@ from sutler.transforms.geometry import (
     Resize,
 )
 from sutler.transforms.interpolation import InterpolationMode
-from sutler.transforms.lowering import Lowered, lower
+from sutler.transforms.lowering import Lowered, lower, lower_audio
 from sutler.transforms.policy import RandAugment, TrivialAugmentWide
 from sutler.transforms.tail import run_tail
 from sutler.transforms.values import Normalize, RandomErasing, ToDtype, ToImage, ToPureTensor
@@ -29,12 +40,17 @@ __all__ = [
     "CenterCrop",
     "ColorJitter",
     "Compose",
+    "Dither",
+    "FrameStack",
     "GaussianBlur",
     "InterpolationMode",
     "Lambda",
+    "LogMel",
     "Lowered",
+    "MelSpectrogram",
     "Normalize",
     "Pad",
+    "PreEmphasis",
     "RandAugment",
     "RandomCrop",
     "RandomErasing",
@@ -42,12 +58,17 @@ __all__ = [
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "RandomVerticalFlip",
+    "Resample",
     "Resize",
+    "SpecAugment",
+    "SpeedPerturb",
     "ToDtype",
     "ToImage",
     "ToPureTensor",
     "Transform",
+    "TrimSilence",
     "TrivialAugmentWide",
     "lower",
+    "lower_audio",
     "run_tail",
 ]

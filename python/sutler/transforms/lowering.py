@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sutler.errors import PythonTransformWarning
+from sutler.transforms.audio import AudioTransform, audio_ops
 from sutler.transforms.base import Lambda, NotNativeError, Op, Transform
 from sutler.transforms.color import GaussianBlur
 from sutler.transforms.geometry import (
@@ -34,7 +35,7 @@ from sutler.transforms.parameters import fill_color
 from sutler.transforms.torchvision import Kind, Stage, children, generation, translate
 from sutler.transforms.values import Normalize, RandomErasing, ToDtype, ToImage, ToPureTensor
 
-__all__ = ["Foreign", "Lowered", "flatten", "lower"]
+__all__ = ["Foreign", "Lowered", "flatten", "lower", "lower_audio"]
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,8 @@ def lower(transform: object) -> Lowered:
         'pil'
     """
     steps = list(flatten(transform))
+    if any(isinstance(step, AudioTransform) for step in steps):
+        return lower_audio(transform)
     assembly = _Assembly()
     static: int | None = None
     for position, step in enumerate(steps):
@@ -142,6 +145,41 @@ def lower(transform: object) -> Lowered:
     )
 
 
+def lower_audio(transform: object) -> Lowered:
+    """The same for a pipeline on sound: transforms of Sutler's, and after them perhaps functions.
+
+    Examples:
+        >>> from sutler import transforms as T
+        >>> lowered = T.lower_audio(T.Compose([T.PreEmphasis(), T.Lambda(abs)]))
+        >>> lowered.ops, lowered.tail
+        ([{'op': 'pre_emphasis', 'coeff': 0.97}], [<built-in function abs>])
+    """
+    steps = list(flatten(transform))
+    native: list[AudioTransform] = []
+    for step in steps:
+        if not isinstance(step, AudioTransform):
+            break
+        native.append(step)
+    rest = steps[len(native) :]
+    for step in rest:
+        if isinstance(step, AudioTransform):
+            raise ValueError(
+                f"{_name(step)} follows {_name(rest[0])}, which is Python's; transforms on sound run natively only, so "
+                "put functions behind them"
+            )
+        if not isinstance(step, Lambda):
+            raise TypeError(f"{_name(step)} is a transform on images; this pipeline is one on sound")
+    static = next((place for place, step in enumerate(native) if step.random), len(native))
+    return Lowered(
+        ops=audio_ops(native),
+        tail=[step.lambd for step in rest if isinstance(step, Lambda)],
+        tail_input="tensor_float32",
+        notes=[_in_python(rest, "clip", "it is a Python function")] if rest else [],
+        static=static,
+        asked_for=_is_asked_for(rest),
+    )
+
+
 def _native_form(step: Transform, stage: Stage) -> list[Transform]:
     if isinstance(step, Foreign):
         return translate(step.lambd, stage)
@@ -152,22 +190,29 @@ def _native_form(step: Transform, stage: Stage) -> list[Transform]:
 
 def _cut(assembly: _Assembly, steps: list[Transform], position: int, reason: str, static: int) -> Lowered:
     rest = steps[position:]
-    asked_for = all(isinstance(step, Lambda) and not isinstance(step, Foreign) for step in rest)
-    names = ", ".join(_name(step) for step in rest)
-    notes = [
-        *assembly.notes,
-        f"{names} {'runs' if len(rest) == 1 else 'run'} in Python, one image at a time, because {reason}"
-        + (", and what follows has to wait for it. " if len(rest) > 1 else ". ")
-        + "Move it to the end, or replace it with a transform of sutler.transforms, to leave more to native "
-        "threads; write it as sutler.transforms.Lambda to run it in Python without this warning.",
-    ]
     return Lowered(
         ops=assembly.ops,
         tail=[step.lambd if isinstance(step, Lambda) else step for step in rest],
         tail_input=assembly.stage.kind,
-        notes=notes,
+        notes=[*assembly.notes, _in_python(rest, "image", reason)],
         static=static,
-        asked_for=asked_for,
+        asked_for=_is_asked_for(rest),
+    )
+
+
+def _is_asked_for(rest: list[Transform]) -> bool:
+    """Whether all that runs in Python was written as a `Lambda`."""
+    return all(isinstance(step, Lambda) and not isinstance(step, Foreign) for step in rest)
+
+
+def _in_python(rest: list[Transform], what: str, reason: str) -> str:
+    """What runs in Python, why, and what to do about it."""
+    names = ", ".join(_name(step) for step in rest)
+    return (
+        f"{names} {'runs' if len(rest) == 1 else 'run'} in Python, one {what} at a time, because {reason}"
+        + (", and what follows has to wait for it. " if len(rest) > 1 else ". ")
+        + "Move it to the end, or replace it with a transform of sutler.transforms, to leave more to native "
+        "threads; write it as sutler.transforms.Lambda to run it in Python without this warning."
     )
 
 

@@ -21,7 +21,7 @@ use sutler_store::cache::Cache;
 
 use self::dataset::{Member, Shelved, Sizes};
 use self::planner::Planner;
-use crate::spec::{DatasetSpec, JobError, JobSpec, ListingSpec};
+use crate::spec::{DatasetSpec, JobError, JobSpec, ListingSpec, MediaSpec};
 
 /// How much an agent keeps, and in which forms.
 #[derive(Clone, Copy, Debug)]
@@ -61,18 +61,18 @@ pub enum SplitChoice {
 
 /// What makes the samples of two jobs come from the same files under the same limits. A fingerprint alone is not enough: it names files
 /// by their paths inside the dataset, which two folders may have in common.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq)]
 struct Key {
     listing: ListingSpec,
     fingerprint: Fingerprint,
-    pixels_max: u64,
+    media: MediaSpec,
     bytes_max: u64,
 }
 
 impl Key {
     fn of(spec: &JobSpec) -> Self {
-        let DatasetSpec { listing, pixels_max, bytes_max, .. } = spec.dataset.clone();
-        Self { listing, fingerprint: spec.fingerprint, pixels_max, bytes_max }
+        let DatasetSpec { listing, media, bytes_max, .. } = spec.dataset.clone();
+        Self { listing, fingerprint: spec.fingerprint, media, bytes_max }
     }
 }
 

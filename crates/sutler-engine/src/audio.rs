@@ -1,0 +1,151 @@
+//! Sound: fetch, draw, decode, transform; and what the headers of a dataset's files say.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use sutler_core::{SampleId, SampleRng};
+use sutler_media::audio::{self, Header, Limits, Pipeline, Plan, Worker};
+use sutler_store::{ReadBuffer, Source};
+
+use crate::{Failure, Likeness, Padding, Place, Preparation, Preparer, RowSpec, SampleRecord, Target};
+
+/// How much of a file is read for its header: descriptions and pictures in front of the sound take some kilobytes.
+const START_BYTES: usize = 64 << 10;
+
+/// How the clips of a job are prepared.
+#[derive(Clone)]
+pub struct AudioPreparation {
+    /// Where the encoded clips are.
+    pub source: Arc<dyn Source>,
+    /// What is done to them.
+    pub pipeline: Arc<Pipeline>,
+    /// What is refused.
+    pub limits: Limits,
+    /// Whether all channels are mixed to one.
+    pub mono: bool,
+    /// With the epoch and the sample, the origin of all randomness.
+    pub seed: u64,
+    /// How clips of different lengths become one block, if they do.
+    pub padding: Option<Padding>,
+}
+
+impl Preparation for AudioPreparation {
+    fn row(&self) -> RowSpec {
+        RowSpec::Varies
+    }
+
+    fn padding(&self) -> Option<Padding> {
+        self.padding
+    }
+
+    /// Only jobs that do the same share anything: sound has no form between the file and the finished sample that is kept.
+    fn likeness(&self) -> Likeness {
+        let finished = format!("{:?} {}", self.pipeline, self.mono);
+        Likeness { decoded: finished.clone(), finished, decoded_on_the_way: false }
+    }
+
+    fn label(&self, sample: SampleId) -> i64 {
+        self.source.label(sample)
+    }
+
+    fn describe(&self, sample: SampleId) -> String {
+        self.source.describe(sample)
+    }
+
+    fn preparer(&self) -> Box<dyn Preparer> {
+        Box::new(AudioPreparer {
+            preparation: self.clone(),
+            buffer: ReadBuffer::default(),
+            worker: Worker::new(self.limits, self.mono),
+            plan: Plan::default(),
+        })
+    }
+}
+
+struct AudioPreparer {
+    preparation: AudioPreparation,
+    buffer: ReadBuffer,
+    worker: Worker,
+    plan: Plan,
+}
+
+impl Preparer for AudioPreparer {
+    fn prepare(
+        &mut self,
+        sample: SampleId,
+        epoch: u32,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+    ) -> Result<(), Failure> {
+        let Self { preparation, buffer, worker, plan } = self;
+        let AudioPreparation { source, pipeline, seed, .. } = &*preparation;
+        let failure = |kind, reason: String| Failure::new(sample, source.describe(sample), kind, reason);
+
+        let read = source.read(sample, buffer);
+        record.fetch = record.started.elapsed();
+        let bytes = read.map_err(|error| failure(error.kind(), error.to_string()))?;
+        record.storage_reads = 1;
+        record.storage_bytes = bytes.len() as u64;
+
+        pipeline.draw(&mut SampleRng::new(*seed, epoch, sample), plan);
+        worker.decode(bytes).map_err(|error| failure(error.kind(), error.to_string()))?;
+        let decoded = Instant::now();
+        record.decode = (decoded - record.started).saturating_sub(record.fetch);
+
+        let transform = |error: audio::PipelineError| failure("transform", error.to_string());
+        let shape = worker.transform(pipeline, plan).map_err(transform)?;
+        let out = match place.target() {
+            None => return Ok(()),
+            Some(Target::Row(row)) => row,
+            Some(Target::Own(own)) => {
+                own.shape = shape.axes();
+                own.data.resize(shape.bytes(), 0);
+                &mut own.data[..]
+            }
+        };
+        worker.write(out).map_err(transform)?;
+        record.augment = decoded.elapsed();
+        Ok(())
+    }
+}
+
+/// What the headers of all files say, without decoding them; `None` for those that say nothing or cannot be read, which
+/// preparing them will explain.
+#[must_use]
+pub fn audio_headers(source: &dyn Source, threads: usize) -> Vec<Option<Header>> {
+    let next = AtomicUsize::new(0);
+    let mut headers = vec![None; source.len()];
+    std::thread::scope(|scope| {
+        let work = || {
+            let mut buffer = ReadBuffer::default();
+            let mut found = Vec::new();
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= source.len() {
+                    return found;
+                }
+                found.push((index, header(source, SampleId(index as u32), &mut buffer)));
+            }
+        };
+        let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
+        for worker in workers {
+            match worker.join() {
+                Ok(found) => found.into_iter().for_each(|(index, header)| headers[index] = header),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+    });
+    headers
+}
+
+fn header(source: &dyn Source, sample: SampleId, buffer: &mut ReadBuffer) -> Option<Header> {
+    let (start, file_bytes) = source.read_start(sample, START_BYTES, buffer).ok()?;
+    if start.len() as u64 == file_bytes {
+        return audio::probe(start).ok();
+    }
+    if let Some(header) = audio::header_from_start(start, file_bytes) {
+        return Some(header);
+    }
+    audio::probe(source.read(sample, buffer).ok()?).ok()
+}

@@ -1,0 +1,228 @@
+//! From the bytes of a file to a [`Clip`].
+
+use std::io::{Cursor, ErrorKind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoderOptions};
+use symphonia::core::errors::Error as SymphoniaError;
+use symphonia::core::formats::{FormatOptions, FormatReader, Track, TrackType};
+use symphonia::core::io::MediaSourceStream;
+use symphonia::default::formats::{FlacReader, MpaReader, OggReader};
+
+use super::format::tag_bytes;
+use super::{AudioError, Clip, Format, sniff, wav};
+
+/// What is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most values a clip may have in all channels together.
+    pub values_max: u64,
+}
+
+impl Limits {
+    /// Refuses a clip of this length.
+    pub(super) fn check(&self, frames: u64, channels: u16) -> Result<(), AudioError> {
+        let values = frames.saturating_mul(u64::from(channels));
+        let values_max = self.values_max;
+        if values > values_max { Err(AudioError::TooLong { values, values_max }) } else { Ok(()) }
+    }
+}
+
+/// What a file says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What it is.
+    pub format: Format,
+    /// Samples per second.
+    pub rate: u32,
+    /// How many channels there are.
+    pub channels: u16,
+    /// How many values each channel has, where the file says so. An MP3 without a table of contents only lets it be guessed.
+    pub frames: Option<u64>,
+}
+
+/// Reads the header of a file. It decodes nothing.
+///
+/// # Errors
+/// When the file is none that could be decoded.
+pub fn probe(bytes: &[u8]) -> Result<Header, AudioError> {
+    match format_of(bytes)? {
+        Format::Wav => wav::probe(bytes),
+        format => guarded(format, || {
+            let reader = open(format, bytes)?;
+            let (track, parameters) = track_of(format, &*reader)?;
+            header(format, track, parameters)
+        }),
+    }
+}
+
+/// The header of a file of which only the first bytes are at hand, where they say all.
+#[must_use]
+pub fn header_from_start(start: &[u8], file_bytes: u64) -> Option<Header> {
+    match sniff(start)? {
+        Format::Wav => wav::header_from_start(start, file_bytes),
+        Format::Flac => stream_info(start),
+        Format::Mp3 | Format::Ogg => None,
+    }
+}
+
+/// The first block of a FLAC file: 20 bits of sample rate, 3 of channels, 5 of depth and 36 of length from byte 18 on.
+fn stream_info(start: &[u8]) -> Option<Header> {
+    let is_first = *start.get(4)? & 0x7f == 0;
+    let words = start.get(18..26).filter(|_| is_first)?.first_chunk::<8>()?;
+    let packed = u64::from_be_bytes(*words);
+    let frames = packed & ((1 << 36) - 1);
+    Some(Header {
+        format: Format::Flac,
+        rate: (packed >> 44) as u32,
+        channels: (packed >> 41 & 7) as u16 + 1,
+        frames: (frames > 0).then_some(frames),
+    })
+}
+
+/// Decodes a whole file into `clip`. `packet` is scratch memory.
+pub(super) fn decode(
+    bytes: &[u8],
+    limits: &Limits,
+    packet: &mut Vec<f32>,
+    clip: &mut Clip,
+) -> Result<Format, AudioError> {
+    let format = format_of(bytes)?;
+    match format {
+        Format::Wav => wav::decode(bytes, limits, clip)?,
+        _ => guarded(format, || decode_packets(format, bytes, limits, packet, clip))?,
+    }
+    Ok(format)
+}
+
+fn format_of(bytes: &[u8]) -> Result<Format, AudioError> {
+    if bytes.is_empty() {
+        return Err(AudioError::Empty);
+    }
+    sniff(bytes).ok_or_else(|| AudioError::unrecognised(bytes))
+}
+
+/// Whatever a file does to the decoder, all that is wrong is the file.
+fn guarded<T>(format: Format, work: impl FnOnce() -> Result<T, AudioError>) -> Result<T, AudioError> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(AudioError::corrupt(format, "the decoder gave up on it")))
+}
+
+fn open(format: Format, bytes: &[u8]) -> Result<Box<dyn FormatReader + '_>, AudioError> {
+    let sound = bytes.get(tag_bytes(bytes)..).unwrap_or_default();
+    let stream = MediaSourceStream::new(Box::new(Cursor::new(sound)), Default::default());
+    let options = FormatOptions::default();
+    let opened: Result<Box<dyn FormatReader + '_>, SymphoniaError> = match format {
+        Format::Flac => FlacReader::try_new(stream, options).map(|reader| Box::new(reader) as _),
+        Format::Ogg => OggReader::try_new(stream, options).map(|reader| Box::new(reader) as _),
+        Format::Mp3 | Format::Wav => MpaReader::try_new(stream, options).map(|reader| Box::new(reader) as _),
+    };
+    opened.map_err(|error| explain(format, bytes, &error))
+}
+
+fn track_of(
+    format: Format,
+    reader: &dyn FormatReader,
+) -> Result<(&Track, &AudioCodecParameters), AudioError> {
+    reader
+        .default_track(TrackType::Audio)
+        .and_then(|track| Some((track, track.codec_params.as_ref()?.audio()?)))
+        .ok_or_else(|| AudioError::unsupported(format, "there is no sound of a known kind in it"))
+}
+
+fn header(format: Format, track: &Track, parameters: &AudioCodecParameters) -> Result<Header, AudioError> {
+    let channels = parameters.channels.as_ref().and_then(|channels| u16::try_from(channels.count()).ok());
+    match (parameters.sample_rate, channels) {
+        (Some(rate @ 1..), Some(channels @ 1..)) => {
+            Ok(Header { format, rate, channels, frames: track.num_frames })
+        }
+        _ => Err(AudioError::corrupt(format, "the header gives no channels or no sample rate")),
+    }
+}
+
+fn explain(format: Format, bytes: &[u8], error: &SymphoniaError) -> AudioError {
+    match error {
+        SymphoniaError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            AudioError::truncated(format, bytes)
+        }
+        SymphoniaError::Unsupported(what) => AudioError::unsupported(format, *what),
+        SymphoniaError::DecodeError(reason) | SymphoniaError::LimitError(reason) => {
+            AudioError::corrupt(format, *reason)
+        }
+        SymphoniaError::ResetRequired => {
+            AudioError::unsupported(format, "several recordings, one behind the other")
+        }
+        other => AudioError::corrupt(format, other.to_string()),
+    }
+}
+
+fn decode_packets(
+    format: Format,
+    bytes: &[u8],
+    limits: &Limits,
+    packet_values: &mut Vec<f32>,
+    clip: &mut Clip,
+) -> Result<(), AudioError> {
+    let mut reader = open(format, bytes)?;
+    let (track, parameters) = track_of(format, &*reader)?;
+    let header = header(format, track, parameters)?;
+    // Only a guess where the file is an MP3, and so no reason to refuse it.
+    let promised = header.frames.filter(|_| format != Format::Mp3);
+    limits.check(promised.unwrap_or(0), header.channels)?;
+    let id = track.id;
+    let mut decoder = symphonia::default::get_codecs()
+        .make_audio_decoder(parameters, &AudioDecoderOptions::default())
+        .map_err(|error| explain(format, bytes, &error))?;
+
+    let channels = usize::from(header.channels);
+    // Interleaved at first, as the length need not be known.
+    clip.values.clear();
+    loop {
+        let packet = match reader.next_packet() {
+            Ok(Some(packet)) => packet,
+            Ok(None) => break,
+            // The end of an MP3 is where its last whole frame ends; what follows may be a tag.
+            Err(SymphoniaError::IoError(error))
+                if format == Format::Mp3 && error.kind() == ErrorKind::UnexpectedEof =>
+            {
+                break;
+            }
+            Err(error) => return Err(explain(format, bytes, &error)),
+        };
+        if packet.track_id != id {
+            continue;
+        }
+        let decoded = decoder.decode(&packet).map_err(|error| explain(format, bytes, &error))?;
+        let spec = decoded.spec();
+        if decoded.frames() > 0 && (spec.rate() != header.rate || spec.channels().count() != channels) {
+            let what = "its sample rate or number of channels changes on the way";
+            return Err(AudioError::unsupported(format, what));
+        }
+        decoded.copy_to_vec_interleaved(packet_values);
+        clip.values.extend_from_slice(packet_values);
+        limits.check((clip.values.len() / channels) as u64, header.channels)?;
+    }
+    let frames = (clip.values.len() / channels) as u64;
+    if promised.is_some_and(|promised| frames < promised) {
+        return Err(AudioError::truncated(format, bytes));
+    }
+    if frames == 0 && format == Format::Mp3 {
+        return Err(AudioError::truncated(format, bytes));
+    }
+    clip.rate = header.rate;
+    clip.channels = channels;
+    separate(&mut clip.values, channels, packet_values);
+    Ok(())
+}
+
+/// Puts the values of each channel together.
+fn separate(values: &mut Vec<f32>, channels: usize, scratch: &mut Vec<f32>) {
+    if channels < 2 {
+        return;
+    }
+    scratch.clear();
+    for channel in 0..channels {
+        scratch.extend(values.iter().skip(channel).step_by(channels));
+    }
+    std::mem::swap(values, scratch);
+}

@@ -1,0 +1,88 @@
+//! Which format a sound file is in, told from its first bytes alone.
+
+use std::fmt;
+
+/// A format of sound files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// RIFF WAVE.
+    Wav,
+    /// FLAC.
+    Flac,
+    /// MPEG layer III.
+    Mp3,
+    /// Vorbis in Ogg.
+    Ogg,
+}
+
+impl Format {
+    /// The name in lower case.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wav => "wav",
+            Self::Flac => "flac",
+            Self::Mp3 => "mp3",
+            Self::Ogg => "ogg",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Tells the format from the first bytes; names and extensions lie too often to be asked.
+#[must_use]
+pub fn sniff(bytes: &[u8]) -> Option<Format> {
+    match bytes {
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => Some(Format::Wav),
+        [b'f', b'L', b'a', b'C', ..] => Some(Format::Flac),
+        [b'O', b'g', b'g', b'S', ..] => Some(Format::Ogg),
+        [b'I', b'D', b'3', ..] => Some(Format::Mp3),
+        // Eleven bits of synchronisation, a version that exists, and layer III.
+        [0xff, second, ..] if second & 0xe0 == 0xe0 && second & 0x18 != 0x08 && second & 0x06 == 0x02 => {
+            Some(Format::Mp3)
+        }
+        _ => None,
+    }
+}
+
+/// The length of an ID3v2 tag in front of the sound, 0 where there is none.
+pub(super) fn tag_bytes(bytes: &[u8]) -> usize {
+    match bytes {
+        [b'I', b'D', b'3', _, _, flags, a, b, c, d, ..] => {
+            // Seven bits in each byte; a footer repeats the ten bytes of the header.
+            let size = [a, b, c, d].into_iter().fold(0, |size, byte| size << 7 | usize::from(byte & 0x7f));
+            size + if flags & 0x10 == 0 { 10 } else { 20 }
+        }
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_magic_is_known_and_text_is_not() {
+        assert_eq!(sniff(b"RIFF\0\0\0\0WAVEfmt "), Some(Format::Wav));
+        assert_eq!(sniff(b"RIFF\0\0\0\0WEBPVP8 "), None);
+        assert_eq!(sniff(b"fLaC\0"), Some(Format::Flac));
+        assert_eq!(sniff(b"OggS\0"), Some(Format::Ogg));
+        assert_eq!(sniff(b"ID3\x04"), Some(Format::Mp3));
+        assert_eq!(sniff(b"\xff\xfb\x90"), Some(Format::Mp3));
+        assert_eq!(sniff(b"\xff\xd8\xff\xe0"), None, "a JPEG");
+        assert_eq!(sniff(b"\xff\xf1\x50"), None, "AAC in ADTS has layer 0");
+        assert_eq!(sniff(b""), None);
+    }
+
+    #[test]
+    fn a_tag_is_as_long_as_it_says() {
+        assert_eq!(tag_bytes(b"ID3\x04\0\0\0\0\x02\x01rest"), 267);
+        assert_eq!(tag_bytes(b"ID3\x04\0\x10\0\0\0\x01rest"), 21);
+        assert_eq!(tag_bytes(b"\xff\xfb\x90\0\0\0\0\0\0\0"), 0);
+    }
+}

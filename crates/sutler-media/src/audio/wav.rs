@@ -1,0 +1,290 @@
+//! RIFF WAVE: a list of chunks, of which `fmt ` says what the bytes of `data` mean.
+
+use super::decode::{Header, Limits};
+use super::{AudioError, Clip, Format};
+
+/// What `fmt ` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    encoding: Encoding,
+    channels: u16,
+    rate: u32,
+}
+
+/// How one value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encoding {
+    Unsigned8,
+    Signed16,
+    Signed24,
+    Signed32,
+    Float32,
+    Float64,
+    ALaw,
+    MuLaw,
+}
+
+impl Encoding {
+    fn bytes(self) -> usize {
+        match self {
+            Self::Unsigned8 | Self::ALaw | Self::MuLaw => 1,
+            Self::Signed16 => 2,
+            Self::Signed24 => 3,
+            Self::Signed32 | Self::Float32 => 4,
+            Self::Float64 => 8,
+        }
+    }
+}
+
+/// Where the sound is.
+struct Found {
+    layout: Layout,
+    /// Where its bytes begin.
+    start: usize,
+    /// How many there are by the header; `None` when whoever wrote it did not know yet.
+    bytes: Option<u64>,
+}
+
+impl Found {
+    fn frame_bytes(&self) -> usize {
+        self.layout.encoding.bytes() * usize::from(self.layout.channels)
+    }
+
+    fn header(&self, bytes: u64) -> Header {
+        let frames = bytes / self.frame_bytes() as u64;
+        let Layout { channels, rate, .. } = self.layout;
+        Header { format: Format::Wav, rate, channels, frames: Some(frames) }
+    }
+}
+
+/// The header of a file of which these are the first bytes, if the sound begins among them.
+pub(super) fn header_from_start(start: &[u8], file_bytes: u64) -> Option<Header> {
+    let found = find(start).ok()?;
+    let there = file_bytes.saturating_sub(found.start as u64);
+    Some(found.header(found.bytes.unwrap_or(there).min(there)))
+}
+
+pub(super) fn probe(bytes: &[u8]) -> Result<Header, AudioError> {
+    let found = find(bytes)?;
+    let there = (bytes.len() - found.start) as u64;
+    match found.bytes {
+        Some(promised) if promised > there => Err(AudioError::truncated(Format::Wav, bytes)),
+        promised => Ok(found.header(promised.unwrap_or(there))),
+    }
+}
+
+pub(super) fn decode(bytes: &[u8], limits: &Limits, clip: &mut Clip) -> Result<(), AudioError> {
+    let header = probe(bytes)?;
+    let found = find(bytes)?;
+    let frames = header.frames.unwrap_or(0);
+    limits.check(frames, header.channels)?;
+    let frame_bytes = found.frame_bytes();
+    let data = &bytes[found.start..found.start + frames as usize * frame_bytes];
+    clip.rate = header.rate;
+    clip.channels = usize::from(header.channels);
+    clip.values.clear();
+    clip.values.resize(frames as usize * clip.channels, 0.0);
+    let value_bytes = found.layout.encoding.bytes();
+    for (channel, plane) in clip.values.chunks_exact_mut((frames as usize).max(1)).enumerate() {
+        let values = data.chunks_exact(frame_bytes).map(|frame| &frame[channel * value_bytes..]);
+        read_values(found.layout.encoding, values, plane);
+    }
+    Ok(())
+}
+
+fn read_values<'a>(encoding: Encoding, values: impl Iterator<Item = &'a [u8]>, out: &mut [f32]) {
+    fn fill<'a>(values: impl Iterator<Item = &'a [u8]>, out: &mut [f32], convert: impl Fn(&'a [u8]) -> f32) {
+        for (out, value) in out.iter_mut().zip(values) {
+            *out = convert(value);
+        }
+    }
+    match encoding {
+        Encoding::Unsigned8 => fill(values, out, |b| (f32::from(b[0]) - 128.0) / 128.0),
+        Encoding::Signed16 => fill(values, out, |b| f32::from(i16::from_le_bytes([b[0], b[1]])) / 32_768.0),
+        Encoding::Signed24 => fill(values, out, |b| {
+            // In the upper three bytes, so that the sign is where it belongs; 24 bits fit a float exactly.
+            i32::from_le_bytes([0, b[0], b[1], b[2]]) as f32 / 2_147_483_648.0
+        }),
+        Encoding::Signed32 => fill(values, out, |b| {
+            (f64::from(i32::from_le_bytes([b[0], b[1], b[2], b[3]])) / 2_147_483_648.0) as f32
+        }),
+        Encoding::Float32 => fill(values, out, |b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])),
+        Encoding::Float64 => {
+            fill(values, out, |b| {
+                f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]) as f32
+            });
+        }
+        Encoding::ALaw => fill(values, out, |b| f32::from(from_a_law(b[0])) / 32_768.0),
+        Encoding::MuLaw => fill(values, out, |b| f32::from(from_mu_law(b[0])) / 32_768.0),
+    }
+}
+
+/// ITU-T G.711: the sign, three bits of magnitude and four of mantissa, every other bit inverted.
+fn from_a_law(byte: u8) -> i16 {
+    let bits = byte ^ 0x55;
+    let mantissa = i16::from(bits & 0x0f) << 4;
+    let magnitude = match i16::from(bits >> 4 & 0x07) {
+        0 => mantissa + 8,
+        exponent => (mantissa + 0x108) << (exponent - 1),
+    };
+    if bits & 0x80 == 0 { -magnitude } else { magnitude }
+}
+
+/// ITU-T G.711: the same with all bits inverted and a bias of 132.
+fn from_mu_law(byte: u8) -> i16 {
+    let bits = !byte;
+    let magnitude = ((i16::from(bits & 0x0f) << 3) + 0x84) << (bits >> 4 & 0x07);
+    if bits & 0x80 == 0 { magnitude - 0x84 } else { 0x84 - magnitude }
+}
+
+/// Goes over the chunks to the sound.
+fn find(bytes: &[u8]) -> Result<Found, AudioError> {
+    let truncated = || AudioError::truncated(Format::Wav, bytes);
+    let mut at = 12;
+    let mut layout = None;
+    loop {
+        let [a, b, c, d, size @ ..] =
+            *bytes.get(at..at + 8).and_then(|head| head.first_chunk::<8>()).ok_or_else(truncated)?;
+        let size = u32::from_le_bytes(size);
+        at += 8;
+        match &[a, b, c, d] {
+            b"fmt " => {
+                let chunk = bytes.get(at..at + size as usize).ok_or_else(truncated)?;
+                layout = Some(read_layout(chunk)?);
+            }
+            b"data" => {
+                let layout = layout.ok_or_else(|| {
+                    AudioError::corrupt(Format::Wav, "the sound comes before its description")
+                })?;
+                // Programs that write into a pipe cannot go back to fill the length in.
+                let unknown = size == u32::MAX || (size == 0 && bytes.len() > at);
+                return Ok(Found { layout, start: at, bytes: (!unknown).then_some(u64::from(size)) });
+            }
+            _ => {}
+        }
+        // Chunks begin at even offsets.
+        at = at.checked_add(size as usize + (size as usize & 1)).ok_or_else(truncated)?;
+    }
+}
+
+fn read_layout(chunk: &[u8]) -> Result<Layout, AudioError> {
+    let corrupt = |reason: &str| AudioError::corrupt(Format::Wav, reason);
+    let word = |at: usize| chunk.get(at..at + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+    let (Some(tag), Some(channels), Some(rate), Some(block), Some(bits)) = (
+        word(0),
+        word(2),
+        chunk.get(4..8).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])),
+        word(12),
+        word(14),
+    ) else {
+        return Err(corrupt("its description is too short"));
+    };
+    // The extensible kind says the same two bytes at the beginning of a longer name.
+    let tag =
+        if tag == 0xfffe { word(24).ok_or_else(|| corrupt("its description is too short"))? } else { tag };
+    let encoding = match (tag, bits) {
+        (1, 8) => Encoding::Unsigned8,
+        (1, 16) => Encoding::Signed16,
+        (1, 24) => Encoding::Signed24,
+        (1, 32) => Encoding::Signed32,
+        (3, 32) => Encoding::Float32,
+        (3, 64) => Encoding::Float64,
+        (6, 8) => Encoding::ALaw,
+        (7, 8) => Encoding::MuLaw,
+        _ => {
+            let what = format!("values of encoding {tag} with {bits} bits");
+            return Err(AudioError::unsupported(Format::Wav, what));
+        }
+    };
+    if channels == 0 || rate == 0 {
+        return Err(corrupt("the header gives no channels or no sample rate"));
+    }
+    if usize::from(block) != usize::from(channels) * encoding.bytes() {
+        return Err(corrupt(&format!(
+            "{channels} channels of {bits} bits do not make blocks of {block} bytes"
+        )));
+    }
+    Ok(Layout { encoding, channels, rate })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wav(tag: u16, channels: u16, bits: u16, data: &[u8]) -> Vec<u8> {
+        let mut file = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0".to_vec();
+        file.extend(tag.to_le_bytes());
+        file.extend(channels.to_le_bytes());
+        file.extend(8000u32.to_le_bytes());
+        file.extend((8000 * u32::from(channels * bits / 8)).to_le_bytes());
+        file.extend((channels * bits / 8).to_le_bytes());
+        file.extend(bits.to_le_bytes());
+        file.extend(b"LIST\x03\0\0\0abc\0data"); // a chunk of odd length is padded
+        file.extend((data.len() as u32).to_le_bytes());
+        file.extend(data);
+        file
+    }
+
+    fn decoded(file: &[u8]) -> Result<Clip, AudioError> {
+        let mut clip = Clip::default();
+        decode(file, &Limits { values_max: 1 << 20 }, &mut clip).map(|()| clip)
+    }
+
+    #[test]
+    fn every_encoding_has_its_scale() {
+        for (tag, bits, data, expected) in [
+            (1, 8, &[0u8, 128, 192][..], [-1.0, 0.0, 0.5]),
+            (1, 16, &[0, 0x80, 0, 0, 0, 0x40], [-1.0, 0.0, 0.5]),
+            (1, 24, &[0, 0, 0x80, 0, 0, 0, 0, 0, 0x40], [-1.0, 0.0, 0.5]),
+            (1, 32, &[0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0x40], [-1.0, 0.0, 0.5]),
+        ] {
+            let clip = decoded(&wav(tag, 1, bits, data)).unwrap();
+            assert_eq!((clip.rate, clip.channels, &clip.values[..]), (8000, 1, &expected[..]), "{bits} bits");
+        }
+        let floats: Vec<u8> = [0.25f32, -2.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+        assert_eq!(decoded(&wav(3, 1, 32, &floats)).unwrap().values, [0.25, -2.0]);
+        // The published end points of G.711.
+        assert_eq!([0x2a, 0xaa, 0x55, 0xd5].map(from_a_law), [-32256, 32256, -8, 8]);
+        assert_eq!([0x00, 0x80, 0x7f, 0xff].map(from_mu_law), [-32124, 32124, 0, 0]);
+    }
+
+    #[test]
+    fn channels_are_taken_apart() {
+        let clip = decoded(&wav(1, 2, 8, &[128, 0, 192, 64])).unwrap();
+        assert_eq!((clip.channels, clip.values), (2, vec![0.0, 0.5, -1.0, -0.5]));
+    }
+
+    #[test]
+    fn lies_are_found_out() {
+        let good = wav(1, 1, 16, &[1, 2, 3, 4]);
+        for end in 12..good.len() {
+            let error = decoded(&good[..end]).unwrap_err();
+            assert_eq!(error.kind(), "truncated", "{end}: {error}");
+        }
+        let mut no_channels = good.clone();
+        no_channels[22] = 0;
+        assert!(decoded(&no_channels).unwrap_err().to_string().contains("no channels"));
+        let mut wrong_block = good.clone();
+        wrong_block[32] = 3;
+        assert!(decoded(&wrong_block).unwrap_err().to_string().contains("blocks of 3 bytes"));
+        let mut adpcm = good.clone();
+        adpcm[20] = 2;
+        assert_eq!(decoded(&adpcm).unwrap_err().kind(), "unsupported");
+    }
+
+    #[test]
+    fn a_length_that_was_not_known_is_what_is_there() {
+        let mut piped = wav(1, 1, 16, &[1, 2, 3, 4, 5]);
+        let at = piped.len() - 9;
+        piped[at..at + 4].fill(0xff);
+        assert_eq!(decoded(&piped).unwrap().frames(), 2, "and half a value is none");
+        assert_eq!(header_from_start(&piped[..60], piped.len() as u64).unwrap().frames, Some(2));
+    }
+
+    #[test]
+    fn more_values_than_allowed_are_refused() {
+        let file = wav(1, 1, 8, &[0; 100]);
+        let error = decode(&file, &Limits { values_max: 99 }, &mut Clip::default()).unwrap_err();
+        assert!(error.to_string().contains("raise values_max"), "{error}");
+    }
+}

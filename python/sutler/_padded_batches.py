@@ -1,0 +1,73 @@
+"""Batches of samples that differ in length: padded to the longest, with the length of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sutler._assembly import HostBatches, check_shapes
+
+if TYPE_CHECKING:
+    from sutler._run import RunReader
+    from sutler._sutler import Batch
+    from sutler.loader import Loader
+
+
+class PaddedBatches(HostBatches):
+    """The batches of one epoch as (padded, lengths, labels), one after the other."""
+
+    def __init__(self, loader: Loader, run: RunReader, epoch: int, padding_value: float) -> None:
+        super().__init__(loader, run, epoch)
+        self._padding_value = padding_value
+
+    def _assemble(self, batch: Batch) -> Any:
+        if self._by_sample:
+            return self._assemble_samples(batch)
+        # The labels first: padding may take the samples out of the batch.
+        labels = self._labels(batch)
+        block = batch.padded(self._padding_value)
+        if block is None:
+            shapes = {tuple(array.shape) for array in batch.take_arrays()}
+            raise _cannot_pad(shapes, self._loader.output)
+        parts = [self._convert(block[0]), self._convert(block[1]), labels]
+        if self._loader.return_ids:
+            parts.append(self._convert(batch.ids()))
+        return parts
+
+    def _samples(self, batch: Batch, convert: Callable[[Any], Any]) -> list[Any]:
+        return [convert(array) for array in batch.take_arrays()]
+
+    def _collate_columns(self, columns: dict[str, list[Any]]) -> list[Any]:
+        samples = columns.pop("images")
+        return [*self._pad(samples), *super()._collate_columns(columns)]
+
+    def _pad(self, samples: list[Any]) -> tuple[Any, Any]:
+        """One array of samples that Python functions have made."""
+        shapes = {tuple(sample.shape) for sample in samples}
+        if len({shape[:-1] for shape in shapes}) > 1:
+            raise _cannot_pad(shapes, self._loader.output)
+        lengths = [sample.shape[-1] for sample in samples]
+        arrays = [np.asarray(sample) for sample in samples]
+        shape = (len(samples), *arrays[0].shape[:-1], max(lengths))
+        padded = np.full(shape, self._padding_value, dtype=arrays[0].dtype)
+        for row, array in zip(padded, arrays, strict=True):
+            row[..., : array.shape[-1]] = array
+        both = (padded, np.asarray(lengths, dtype=np.int64))
+        if self._loader.output != "torch":
+            return both
+        import torch
+
+        return torch.from_numpy(both[0]), torch.from_numpy(both[1])
+
+
+def _cannot_pad(shapes: set[tuple[int, ...]], output: str) -> Exception:
+    error = RuntimeError if output == "torch" else ValueError
+    try:
+        check_shapes(
+            shapes, "clips", error, "pass mono=True, or return one number of rows from your function"
+        )
+    except error as explained:
+        return explained
+    raise AssertionError(f"clips of one shape can be padded: {shapes}")

@@ -1,0 +1,222 @@
+"""Sound: a dataset whose files are read, decoded and transformed by native threads, and batches of similar length."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from sutler import _sutler
+from sutler._arguments import place_in_job
+from sutler.datasets import BYTES_MAX, Io, NativeDataset
+from sutler.transforms import lower_audio
+from sutler.transforms.tail import seeded
+
+#: A clip with more values in all channels is refused: four and a half hours of speech, a gibibyte when decoded.
+VALUES_MAX = 1 << 28
+
+
+class AudioFolder(NativeDataset):
+    """Sound files in one folder per class: WAV, FLAC, MP3 and Ogg Vorbis.
+
+    A sample is the signal, a float32 tensor ``[values]`` between -1 and 1, or ``[features, frames]`` behind a
+    spectrogram, and the index of its folder. A :class:`sutler.Loader` makes batches ``[padded, lengths, labels]`` of
+    them: clips that are shorter than the longest of their batch are followed by ``padding_value``.
+
+    Args:
+        root: The folder that holds the class folders.
+        transform: A :class:`sutler.transforms.Compose` of transforms on sound. Functions may follow, which run in
+            Python.
+        target_transform: A function of the label.
+        extensions: File name endings that count as sound; by default those of the formats above.
+        mono: Mix all channels to their mean. Otherwise samples have a first axis of channels.
+        max_duration: Leave out files that are longer, in seconds, by their headers.
+        padding_value: What follows the shorter clips of a batch.
+        allow_empty: Accept class folders without files.
+        io: ``"buffered"`` reads through the page cache, ``"direct"`` past it.
+        values_max: Refuse clips with more values in all channels, before memory is taken for them.
+        bytes_max: Refuse larger files.
+        progress: Show a counter while listing; by default only on a terminal.
+
+    Raises:
+        FileNotFoundError: The folder is missing, has no class folders, or a class has no files.
+
+    Examples:
+        >>> import sutler, sutler.testing, tempfile
+        >>> from sutler import transforms as T
+        >>> folder = tempfile.mkdtemp()
+        >>> sutler.testing.make_tones(folder, count=4, classes=2)
+        >>> dataset = sutler.AudioFolder(folder, transform=T.LogMel(n_mels=40))
+        >>> len(dataset), dataset.classes
+        (4, ['class_0', 'class_1'])
+        >>> features, label = dataset[3]
+        >>> features.shape[0], label
+        (40, 1)
+        >>> for features, lengths, labels in sutler.Loader(dataset, batch_size=4):
+        ...     print(features.shape[:2], int(lengths.max()) == features.shape[2])
+        torch.Size([4, 40]) True
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        transform: Any = None,
+        target_transform: Callable[[int], Any] | None = None,
+        extensions: Iterable[str] | None = None,
+        *,
+        mono: bool = True,
+        max_duration: float | None = None,
+        padding_value: float = 0.0,
+        allow_empty: bool = False,
+        io: Io = "buffered",
+        values_max: int = VALUES_MAX,
+        bytes_max: int = BYTES_MAX,
+        progress: bool | None = None,
+    ) -> None:
+        self.root = os.fspath(root)
+        self.mono = mono
+        self.max_duration = max_duration
+        self.padding_value = float(padding_value)
+        if isinstance(extensions, str):
+            extensions = (extensions,)
+        self._listing: dict[str, Any] = {
+            "extensions": None if extensions is None else list(extensions),
+            "allow_empty": allow_empty,
+            "io": io,
+            "mono": mono,
+            "seconds_max": max_duration,
+            "values_max": values_max,
+            "bytes_max": bytes_max,
+        }
+        self._headers: list[tuple[int, int, int]] | None = None
+        self._set_up(transform, target_transform, False, progress)
+
+    def _list(self, progress: Callable[[int], None] | None) -> _sutler.Dataset:
+        return _sutler.Dataset.audio_folder(self.root, **self._listing, progress=progress)
+
+    def _lower(self) -> None:
+        self.lowered = lower_audio(self.transform)
+        self._pipeline = self.pipeline(len(self.lowered.ops))
+
+    def _make_pipeline(self, operations: str) -> _sutler.Pipeline:
+        return _sutler.Pipeline.audio(operations)
+
+    def finish(self, image: Any, index: int, *, seed: int, epoch: int) -> Any:
+        """What the functions behind the native transforms make of a sample."""
+        if not self.lowered.tail:
+            return image
+        with seeded(_sutler.user_seed(seed, epoch, index)):
+            for function in self.lowered.tail:
+                image = function(image)
+        return image
+
+    def _read_headers(self) -> list[tuple[int, int, int]]:
+        """Values in a channel, sample rate and channels of every file; zeros for those that cannot be read."""
+        if self._headers is None:
+            headers = self._native.audio_headers(_sutler.usable_cores())
+            self._headers = [header or (0, 0, 0) for header in headers]
+        return self._headers
+
+    @property
+    def lengths(self) -> list[int]:
+        """How many values every file has in a channel, by its header: read when first asked for, and kept.
+
+        What cannot be read has length 0; it is reported when it is prepared.
+        """
+        return [frames for frames, _, _ in self._read_headers()]
+
+    @property
+    def sample_rates(self) -> list[int]:
+        """The sample rate of every file, by its header."""
+        return [rate for _, rate, _ in self._read_headers()]
+
+    @property
+    def durations(self) -> list[float]:
+        """How many seconds every file lasts, by its header."""
+        return [frames / rate if rate else 0.0 for frames, rate, _ in self._read_headers()]
+
+    def _describe(self) -> list[str]:
+        return [f"Root location: {self.root}"]
+
+
+class LengthBuckets:
+    """Batches of samples of similar length, for a loader's ``batch_sampler``: less padding, and still random.
+
+    Samples are sorted into buckets of similar length. Which samples of a bucket come together, and in which order the
+    batches come, is drawn anew in every epoch. Every sample is in one batch, and only one batch is incomplete. Ranks
+    get batches of similar length in each step, and equally many. The loader tells it the epoch, and resumes exactly.
+
+    Args:
+        lengths: An :class:`AudioFolder`, whose durations are taken, or the length of every sample.
+        batch_size: Samples in a batch.
+        buckets: How many buckets. More make for less padding and less randomness.
+        shuffle: If not, batches come from short to long.
+        drop_last: Leave the incomplete batch out.
+        seed: With the epoch, decides everything.
+        rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
+        world_size: How many processes the job has; likewise.
+
+    Examples:
+        >>> import sutler
+        >>> sampler = sutler.LengthBuckets([5, 1, 4, 2, 3], batch_size=2, shuffle=False)
+        >>> list(sampler)
+        [[1, 3], [4, 2], [0]]
+    """
+
+    def __init__(
+        self,
+        lengths: AudioFolder | Sequence[float],
+        batch_size: int,
+        *,
+        buckets: int = 8,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        for name, value in (("batch_size", batch_size), ("buckets", buckets)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
+        durations = lengths.durations if isinstance(lengths, AudioFolder) else lengths
+        # The native side compares whole numbers; a microsecond is finer than any sample.
+        self._lengths = [round(length * 1_000_000) for length in durations]
+        if any(length < 0 for length in self._lengths):
+            raise ValueError("lengths should not be negative")
+        self.batch_size = batch_size
+        self.buckets = buckets
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+        self.seed = seed
+        #: The epoch whose batches come next.
+        self.epoch = 0
+        self._place = place_in_job(rank, world_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch; a loader does so itself."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        rank, world_size = self._place()
+        # Drawn at once, not when first asked: the epoch may be another one by then.
+        return iter(
+            _sutler.bucket_batches(
+                self._lengths,
+                batch_size=self.batch_size,
+                buckets=self.buckets,
+                shuffle=self.shuffle,
+                drop_last=self.drop_last,
+                seed=self.seed,
+                epoch=self.epoch,
+                rank=rank,
+                world_size=world_size,
+            )
+        )
+
+    def __len__(self) -> int:
+        _, world_size = self._place()
+        step = self.batch_size * world_size
+        return len(self._lengths) // step if self.drop_last else -(-len(self._lengths) // step)
+
+
+__all__: Sequence[str] = ["AudioFolder", "LengthBuckets"]
