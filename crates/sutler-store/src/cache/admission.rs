@@ -72,8 +72,7 @@ pub struct FormFigures {
 pub struct Cache {
     memory: Memory,
     budget_bytes: u64,
-    /// Whether hits are written down.
-    notes_uses: bool,
+    policy: Policy,
     /// Decides who is in. Held for a decision, never while bytes are copied.
     state: Mutex<State>,
     /// After a fork the lock may be held for ever by a thread that is not there.
@@ -119,8 +118,7 @@ impl Cache {
         let partition = Partition::of_percent(memory.capacity_bytes(), 0, [encoded, decoded, 0])?;
         let keeper = Keeper::new(partition, [policy; 3], seed);
         let state = Mutex::new(State { keeper, corrupt: 0, evicted: Vec::new() });
-        let notes_uses = policy == Policy::Lru;
-        Ok(Self { memory, budget_bytes, notes_uses, state, owner: std::process::id() })
+        Ok(Self { memory, budget_bytes, policy, state, owner: std::process::id() })
     }
 
     /// Splits the budget anew, in percent: encoded, decoded. A share that shrinks lets the newest of its samples go; one that is
@@ -163,6 +161,12 @@ impl Cache {
         self.memory.forms().contains(&form)
     }
 
+    /// Whether samples leave for others, so that one for which there is no room may still be let in.
+    #[must_use]
+    pub fn evicts(&self) -> bool {
+        self.policy != Policy::Pinned
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,7 +179,8 @@ impl Cache {
     #[must_use]
     pub fn get(&self, sample: SampleId, form: Form) -> Option<Held<'_>> {
         let held = self.memory.get(sample, form)?;
-        if self.notes_uses && self.is_here() {
+        // The others need not know who was used when.
+        if self.policy == Policy::Lru && self.is_here() {
             self.lock().keeper.get(sample, form);
         }
         Some(held)

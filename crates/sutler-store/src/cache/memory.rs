@@ -80,6 +80,15 @@ pub enum MemoryError {
     },
 }
 
+/// How a memory is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// How many blocks it has.
+    pub blocks: u32,
+    /// How many entries its table has room for.
+    pub slots: u64,
+}
+
 /// Why an entry was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
@@ -147,6 +156,12 @@ impl Memory {
     #[must_use]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.arena.file()
+    }
+
+    /// What another process needs to know beside the [file](Self::file) to read from it with a [`Reader`](super::Reader).
+    #[must_use]
+    pub fn extent(&self) -> Extent {
+        Extent { blocks: self.arena.blocks(), slots: self.arena.slots() as u64 }
     }
 
     /// The forms in which samples may be kept.
@@ -250,7 +265,7 @@ impl Memory {
     }
 }
 
-fn key(sample: SampleId, form: Form) -> u64 {
+pub(super) fn key(sample: SampleId, form: Form) -> u64 {
     (u64::from(sample.0) << 8 | form as u64).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
@@ -262,6 +277,12 @@ pub struct Held<'a> {
 }
 
 impl Held<'_> {
+    /// Where it begins: what a [`Reader`](super::Reader) in another process finds it by while this one holds it.
+    #[must_use]
+    pub fn first_block(&self) -> u32 {
+        self.first
+    }
+
     /// How many bytes it has.
     #[must_use]
     pub fn len(&self) -> usize {
