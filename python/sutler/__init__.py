@@ -18,6 +18,7 @@ from sutler.errors import (
 )
 from sutler.loader import Loader
 from sutler.planning import Plan, plan
+from sutler.prepared import PreparedDataset, deterministic
 
 __all__ = [
     "Cache",
@@ -29,6 +30,7 @@ __all__ = [
     "Loader",
     "Manifest",
     "Plan",
+    "PreparedDataset",
     "PythonTransformWarning",
     "RankOutOfStep",
     "ReadError",
@@ -36,6 +38,7 @@ __all__ = [
     "SutlerError",
     "WorkerError",
     "__version__",
+    "deterministic",
     "get_worker_info",
     "plan",
 ]

@@ -233,6 +233,12 @@ class ProcessBackend:
             loader._batched() and bulk_getter(dataset) is not None
         )
         self._batch_rows = 1
+        self._seed = loader.seed
+        self._cache_wanted = loader._prepared_cache
+        self._cache = self._make_cache()
+        #: What the cache held when it was given up.
+        self._cache_figures: dict[str, Any] | None = None
+        self._owner = os.getpid()
         self._pool: WorkerPool | None = None
         self._epochs = 0
         self._table = KeyTable()
@@ -249,9 +255,25 @@ class ProcessBackend:
         )
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
+    def _make_cache(self) -> _sutler.Cache | None:
+        """Made at once, as for native datasets: a size that cannot be had is known before training begins."""
+        wanted = self._cache_wanted
+        if wanted is None:
+            return None
+        return _sutler.Cache.of_prepared(
+            samples=len(self._dataset), budget_bytes=wanted.memory, policy=wanted.policy, seed=self._seed
+        )
+
+    def cache(self) -> _sutler.Cache | None:
+        """Where the deterministic part of samples is kept; a forked child has a cache of its own."""
+        if self._owner != os.getpid():
+            self.forget()
+        return self._cache
+
     def cache_figures(self) -> dict[str, Any] | None:
-        """There is no cache for datasets written in Python."""
-        return None
+        """What the cache holds, if there is one."""
+        cache = self.cache()
+        return self._cache_figures if cache is None else json.loads(cache.figures())
 
     def make_job(
         self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
@@ -271,6 +293,7 @@ class ProcessBackend:
             errors_max=self._policy.max,
             errors_rate=self._policy.rate,
             lateness=self._lateness,
+            cache=self.cache(),
         )
 
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
@@ -317,12 +340,14 @@ class ProcessBackend:
         self._epochs -= 1
         if self._epochs == 0 and not self._persistent:
             self.hang_up(job)
-            self.end()
+            self._end_workers()
 
     def forget(self) -> None:
-        """The workers are the parent's."""
+        """The workers are the parent's, and so is the cache that they read."""
         self._pool = None
         self._epochs = 0
+        self._owner = os.getpid()
+        self._cache = self._make_cache()
 
     def hang_up(self, job: _sutler.Job) -> None:
         """Ends every conversation; the processes see it and end."""
@@ -331,7 +356,11 @@ class ProcessBackend:
             job.hang_up()
 
     def end(self) -> None:
-        """Waits for the processes."""
+        """Waits for the processes; nobody needs the cache any more."""
+        self._end_workers()
+        self._cache_figures, self._cache = self.cache_figures(), None
+
+    def _end_workers(self) -> None:
         if self._pool is not None:
             self._pool.end()
             self._pool = None

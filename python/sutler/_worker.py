@@ -25,15 +25,22 @@ import numpy as np
 
 from sutler import _payload, _schema, _sutler, _worker_errors
 from sutler._collated import Collated, NotCollated
-from sutler._fetch import bulk_getter, collate_seed, fetch_many, sample_seed, samples_seed
+from sutler._fetch import bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
+from sutler._parts import Parts, pack, parts_of
 from sutler._schema_writer import SchemaWriter
 from sutler._worker_info import WorkerInfo, enter_worker
 
 #: A mailbox begins with this many bytes; its first number is the worker's progress.
 MAILBOX_BYTES = 1 << 20
 MAILBOX_START = 64
-#: What an order may be: one whose rows come later, and one for all samples of a batch.
-LATE, WHOLE_BATCH = 1, 2
+#: What an order may be: one whose rows come later, one for all samples of a batch, one that tells what is in the cache.
+LATE, WHOLE_BATCH, KEPT = 1, 2, 4
+#: What an order tells of a sample in the cache: nothing is there, or that the trainer would keep what is prepared. Any
+#: other number is that of the block where it begins, plus one.
+NOT_KEPT, WANTED = 0, 2**32 - 1
+#: What is told of a sample's deterministic part: nothing, that it came from the cache, that it was made; and then where
+#: in the mailbox it is and how long, if it is there.
+NOTHING, RECALLED, MADE = (0, 0, 0), (1, 0, 0), (2, 0, 0)
 #: A row in a message: where its batch begins in the shared memory, and its number in the batch.
 ROW_BYTES = 16
 #: How long a worker whose trainer is ending waits to be ended, too.
@@ -103,6 +110,10 @@ class Worker:
         self._proposed = False
         self._keys: dict[int, Any] = {}
         self._many = bulk_getter(dataset) if options.batched else None
+        self._parts = parts_of(dataset)
+        self._cache: _sutler.CacheReader | None = None
+        #: Of each sample of the order, where its deterministic part came from.
+        self._prepared: list[tuple[int, int, int]] = []
         self._grow(MAILBOX_BYTES)
 
     # --- the socket ---
@@ -132,7 +143,9 @@ class Worker:
 
     def _leave(self, value: Any) -> tuple[int, int]:
         """Puts a value into the mailbox; tells where it begins and how long it is."""
-        head, views, size = _payload.dump(value)
+        return self._leave_dumped(*_payload.dump(value))
+
+    def _leave_dumped(self, head: bytes, views: list[memoryview], size: int) -> tuple[int, int]:
         return self._leave_parts(size, lambda target: _payload.write(target, head, views))
 
     def _leave_parts(self, size: int, write: Any) -> tuple[int, int]:
@@ -154,6 +167,8 @@ class Worker:
             body, more = self._receive(length)
             if header[:1] == b"S":
                 self._take_schema(body, (descriptors + more)[0])
+            elif header[:1] == b"C":
+                self._take_cache(body, (descriptors + more)[0])
             elif header[:1] == b"K":
                 self._take_keys(body)
             else:
@@ -167,6 +182,9 @@ class Worker:
         self._writer = SchemaWriter(pickle.loads(body[8:]), np.frombuffer(shared, dtype=np.uint8))
         self._proposed = True
 
+    def _take_cache(self, body: bytes, descriptor: int) -> None:
+        self._cache = _sutler.CacheReader(descriptor, *struct.unpack("<QQ", body))
+
     def _take_keys(self, body: bytes) -> None:
         self._keys.clear()
         position = 0
@@ -178,14 +196,16 @@ class Worker:
 
     def _take_order(self, body: bytes) -> None:
         epoch, flags = struct.unpack_from("<II", body)
-        late, whole_batch = bool(flags & LATE), bool(flags & WHOLE_BATCH)
-        # A number each, and for those whose row is known that too.
-        count = (len(body) - 8) // (4 if late else 4 + ROW_BYTES)
+        late, whole_batch, kept = bool(flags & LATE), bool(flags & WHOLE_BATCH), bool(flags & KEPT)
+        # A number each, what the cache has of it, and for those whose row is known that too.
+        count = (len(body) - 8) // (4 + (4 if kept else 0) + (0 if late else ROW_BYTES))
         numbers = struct.unpack_from(f"<{count}I", body, 8)
+        marks = struct.unpack_from(f"<{count}I", body, 8 + 4 * count) if kept else None
         keys = [self._keys.get(number, number) for number in numbers]
         self._position = MAILBOX_START
+        self._prepared = [NOTHING] * count
         self._mark(0)
-        samples = self._samples(epoch, keys)
+        samples = self._samples(epoch, keys, numbers, marks)
         # Where a worker died over a sample, what is left of its batch comes in parts, and the trainer collates.
         if whole_batch and self._options.collate_batches is not None:
             self._answer_batch(epoch, keys, list(samples))
@@ -198,7 +218,7 @@ class Worker:
             body = self._receive_rows()
         for step in range(count):
             offset, row = struct.unpack_from("<qQ", body, len(body) - (count - step) * ROW_BYTES)
-            self._answer(next(samples), offset, row)
+            self._answer(step, next(samples), offset, row)
 
     def _receive_rows(self) -> bytes:
         """Where the samples go that we have just told of."""
@@ -206,7 +226,9 @@ class Worker:
         body, _ = self._receive(struct.unpack_from("<Q", header, 1)[0])
         return body
 
-    def _samples(self, epoch: int, keys: list[Any]) -> Iterator[Any]:
+    def _samples(
+        self, epoch: int, keys: list[Any], numbers: tuple[int, ...], marks: tuple[int, ...] | None
+    ) -> Iterator[Any]:
         """The samples of an order one after the other, or what they raised."""
         together: list[Any] | None = None
         if self._many is not None and len(keys) > 1:
@@ -217,7 +239,14 @@ class Worker:
                 together = None  # one by one, so that the error names its sample
         for step, key in enumerate(keys):
             try:
-                sample = self._get(epoch, key) if together is None else together[step]
+                if together is not None:
+                    sample = together[step]
+                elif self._parts is not None:
+                    sample = self._get_in_parts(
+                        self._parts, epoch, step, key, numbers[step], marks[step] if marks else None
+                    )
+                else:
+                    sample = self._get(epoch, key)
             except Exception as error:
                 sample = _Raised(error)
             yield sample
@@ -229,6 +258,26 @@ class Worker:
             return fetch_many(self._many, [key])[0]
         self._seed(sample_seed(self._options.sample_seed, epoch, key))
         return self._dataset[key]
+
+    def _get_in_parts(
+        self, parts: Parts, epoch: int, step: int, key: Any, number: int, mark: int | None
+    ) -> Any:
+        """A sample whose deterministic part comes from the cache, or goes there."""
+        copy = None
+        if mark is not None and mark not in (NOT_KEPT, WANTED) and self._cache is not None:
+            copy = self._cache.read(number, mark - 1)
+        if copy is not None:
+            prepared = _payload.load(memoryview(copy))
+            self._prepared[step] = RECALLED
+        else:
+            self._seed(prepare_seed(key))
+            prepared = parts.prepare(key)
+            if mark == NOT_KEPT:
+                self._prepared[step] = MADE
+            elif mark is not None:  # it is wanted, or what was kept is damaged; later it may change
+                self._prepared[step] = (MADE[0], *self._leave_dumped(*pack(prepared, key)))
+        self._seed(sample_seed(self._options.sample_seed, epoch, key))
+        return parts.augment(key, prepared)
 
     def _mark(self, finished: int) -> None:
         struct.pack_into("<Q", self._mailbox, 0, finished)
@@ -248,11 +297,11 @@ class Worker:
         if good and (self._options.leaves_out or len(good) == len(samples)):
             self._seed(collate_seed(self._options.sample_seed, epoch, [keys[index] for index in good]))
             where = self._leave_batch([samples[index] for index in good])
-        for sample in samples:
+        for step, sample in enumerate(samples):
             if isinstance(sample, _Raised):
                 self._say_raised(sample.error)
             else:
-                self._say(b"R", struct.pack("<QQQ", 0, *where))
+                self._say_done(step, in_block=False, where=where)
                 where = (0, 0)
 
     def _leave_batch(self, samples: list[Any]) -> tuple[int, int]:
@@ -263,12 +312,12 @@ class Worker:
             _, exception = _worker_errors.describe(error, self._options.worker)
             return self._leave(NotCollated(exception))
 
-    def _answer(self, sample: Any, offset: int, row: int) -> None:
+    def _answer(self, step: int, sample: Any, offset: int, row: int) -> None:
         if isinstance(sample, _Raised):
             self._say_raised(sample.error)
             return
         try:
-            self._store(sample, offset, row)
+            self._store(step, sample, offset, row)
         except Exception as error:
             self._say_raised(error)
 
@@ -277,19 +326,21 @@ class Worker:
         where = self._leave_parts(len(exception), lambda target: _copy(target, exception))
         self._say(b"E", struct.pack("<QQ", *where) + text.encode(errors="replace"))
 
-    def _store(self, sample: Any, offset: int, row: int) -> None:
+    def _say_done(self, step: int, *, in_block: bool, where: tuple[int, int]) -> None:
+        self._say(b"R", struct.pack("<6Q", in_block, *where, *self._prepared[step]))
+
+    def _store(self, step: int, sample: Any, offset: int, row: int) -> None:
         if offset >= 0 and self._writer is not None:
             try:
                 others = self._writer.store(sample, offset, row)
             except _schema.Mismatch:
                 pass
             else:
-                where = self._leave(others) if others else (0, 0)
-                self._say(b"R", struct.pack("<QQQ", 1, *where))
+                self._say_done(step, in_block=True, where=self._leave(others) if others else (0, 0))
                 return
         if self._options.dense and not self._proposed:
             self._propose(sample)
-        self._say(b"R", struct.pack("<QQQ", 0, *self._leave(sample)))
+        self._say_done(step, in_block=False, where=self._leave(sample))
 
     def _propose(self, sample: Any) -> None:
         self._proposed = True

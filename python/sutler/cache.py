@@ -14,6 +14,9 @@ POLICIES = ("pinned", "lru", "random")
 #: The split that is found by measuring.
 AUTO = "auto"
 
+#: All of it for encoded samples.
+DEFAULT_SPLIT = "100-0-0"
+
 
 @dataclass(frozen=True)
 class Cache:
@@ -48,13 +51,13 @@ class Cache:
     """
 
     memory: int
-    split: str = "100-0-0"
+    split: str = DEFAULT_SPLIT
     policy: Literal["pinned", "lru", "random"] = "pinned"
 
     def __init__(
         self,
         memory: int | str,
-        split: str = "100-0-0",
+        split: str = DEFAULT_SPLIT,
         policy: Literal["pinned", "lru", "random"] = "pinned",
     ) -> None:
         object.__setattr__(self, "memory", read_size(memory))

@@ -21,12 +21,21 @@ from sutler._arguments import (
     place_in_job,
     warn_of_many_workers,
 )
-from sutler._backend import Backend, BatchSource, default_workers, end_all, length_of, make_backend
+from sutler._backend import (
+    Backend,
+    BatchSource,
+    ProcessBackend,
+    default_workers,
+    end_all,
+    length_of,
+    make_backend,
+)
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
 from sutler._epoch import EpochIterator, Position, Progress
 from sutler._figures import TrainerFigures
 from sutler._keys import KeyTable
 from sutler._output import Output, resolve_output
+from sutler._parts import cache_for
 from sutler._python_batches import InlineBatches, default_collate, drawn_batches
 from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, Feed, as_pytorchs, with_set_epoch
 from sutler._state import check_state, make_state
@@ -95,7 +104,8 @@ class Loader(Generic[BatchType]):
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
         cache: How much memory to keep samples in from one epoch to the next: bytes, ``"8GiB"``, or a
-            :class:`sutler.Cache`, which says more. Batches hold the same bytes with and without it.
+            :class:`sutler.Cache`, which says more. Batches hold the same bytes with and without it. A dataset written in
+            Python says what may be kept: see :class:`sutler.PreparedDataset`.
         errors: What a bad sample does: ``"raise"``, ``"skip"``, or a budget such as ``sutler.Errors(max=100)``.
         return_ids: Yield the samples' indices as the last element of each batch.
         output: ``"torch"``, ``"numpy"`` or ``"dlpack"``; PyTorch where it is installed.
@@ -217,12 +227,10 @@ class Loader(Generic[BatchType]):
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
         self._place = place_in_job(rank, world_size)
         self.cache = read_cache(cache)
-        if self.cache is not None and not isinstance(dataset, NativeDataset):
-            raise ValueError(
-                "cache keeps the samples of native datasets (sutler.ImageFolder, sutler.Manifest), and "
-                f"{type(dataset).__module__}.{type(dataset).__qualname__} is none. Leave cache out; the dataset "
-                "may keep its samples itself."
-            )
+        #: What of it a dataset written in Python can use.
+        self._prepared_cache = (
+            None if isinstance(dataset, NativeDataset) else cache_for(self.cache, dataset, stacklevel=2)
+        )
         self.errors = errors
         self.return_ids = return_ids
         self.channels_last = channels_last
@@ -526,6 +534,7 @@ class Loader(Generic[BatchType]):
             epoch=position.epoch,
             keys=keys,
             figures=self._inline,
+            cache=self._backend.cache() if isinstance(self._backend, ProcessBackend) else None,
         )
         self._inline_failures = source.failures
         return source
@@ -665,6 +674,8 @@ class Loader(Generic[BatchType]):
                 self._abandoned.detach()
             if self._engine is not None and self._job is not None:
                 end_all(self._backend, self._engine, self._job, self._owner)
+            elif self._streams is None and self._in_process():
+                self._backend.end()
             if self._streams is not None:
                 self._streams.end()
             if self._pinned is not None:
