@@ -123,7 +123,7 @@ class NativeBackend:
         wanted = self._cache_wanted
         if wanted is None:
             return None
-        encoded, decoded = read_split(wanted.split)
+        encoded, decoded, _ = read_split(wanted.split)
         cache = _sutler.Cache(
             self._dataset._native,
             budget_bytes=wanted.memory,

@@ -42,7 +42,7 @@ from sutler._state import check_state, make_state
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
-from sutler.cache import Cache, read_cache
+from sutler.cache import Cache, check_alone, read_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
 
@@ -227,6 +227,8 @@ class Loader(Generic[BatchType]):
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
         self._place = place_in_job(rank, world_size)
         self.cache = read_cache(cache)
+        if self.cache is not None and agent is None:
+            check_alone(self.cache)
         #: What of it a dataset written in Python can use.
         self._prepared_cache = (
             None if isinstance(dataset, NativeDataset) else cache_for(self.cache, dataset, stacklevel=2)

@@ -633,7 +633,8 @@ def test_shared_order_without_an_agent_is_an_order_like_any_other(photos: Path) 
     ("options", "message"),
     [
         (["--split", "50-40-0"], "is no split"),
-        (["--split", "50-40-10"], "--window is for"),
+        (["--split", "50-40-10"], "say how much with --memory"),
+        (["--memory", "8MiB", "--split", "50-40-10", "--window", "0.1"], "leave one of them out"),
         (["--window", "2"], "is no share of a dataset"),
         (["--memory", "lots"], "lots"),
     ],

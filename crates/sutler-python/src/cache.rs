@@ -7,9 +7,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyByteArray;
 use sutler_core::{Form, Policy, SampleId};
-use sutler_store::cache::{
-    Backing, CacheError, CacheOptions, Corrupt, Extent, MemoryError, Pieces, Reader,
-};
+use sutler_store::cache::{Backing, CacheError, CacheOptions, Corrupt, Extent, MemoryError, Pieces, Reader};
 
 use crate::dataset::Dataset;
 use crate::dlpack::take_descriptor;

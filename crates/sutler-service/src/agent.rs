@@ -13,12 +13,13 @@ use rustix::process::{Pid, PidfdFlags};
 use serde_json::{Value, json};
 use sutler_engine::{Engine, Job};
 
+use crate::budget::ShelfOptions;
 use crate::catalogue::Catalogue;
 use crate::channel::{Channel, wait_readable};
 use crate::message::{Answer, Answered, HELLO, Refusal};
 use crate::rendezvous::{BindError, Rendezvous, trusted_peer};
 use crate::session::Session;
-use crate::shelf::{Shelf, ShelfOptions};
+use crate::shelf::Shelf;
 use crate::spec::JobSpec;
 
 /// How an agent is run.

@@ -8,6 +8,7 @@
 //! agent is restarted it attaches to the new one and asks for the rest of the epoch, so that no sample is lost or repeated.
 
 mod agent;
+mod budget;
 mod catalogue;
 mod channel;
 mod client;
@@ -22,9 +23,10 @@ mod shelf;
 pub mod spec;
 
 pub use agent::{Agent, AgentError, AgentOptions, Listening};
+pub use budget::ShelfOptions;
 pub use client::{ClientError, RemoteJob, RemoteJobOptions};
 pub use connection::status;
 pub use message::Refusal;
 pub use remote_run::RemoteRun;
 pub use rendezvous::{BindError, default_socket, stop_signal};
-pub use shelf::{ShelfOptions, pool_of_one};
+pub use shelf::pool_of_one;

@@ -9,23 +9,12 @@ use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
-use sutler_core::plan::Split;
 use sutler_core::{Fingerprint, Form, JobKey, Policy, SharedSettings};
 use sutler_engine::{Job, Pool, RowSpec};
 use sutler_store::cache::{Backing, Cache, CacheOptions};
 
+use crate::budget::ShelfOptions;
 use crate::spec::{JobError, JobSpec};
-
-/// How much an agent keeps, and in which forms.
-#[derive(Clone, Copy, Debug)]
-pub struct ShelfOptions {
-    /// The bytes for kept samples of all datasets together; 0 for none.
-    pub memory: u64,
-    /// How they are shared out.
-    pub split: Split,
-    /// The window of prepared samples, as a share of each dataset's samples.
-    pub window: f64,
-}
 
 /// What makes the samples of two jobs the same.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -57,6 +46,8 @@ pub struct Shelf {
 struct State {
     /// What caches have taken of the budget.
     taken: u64,
+    /// What windows have taken of the budget.
+    window_taken: u64,
     caches: HashMap<Kind, Arc<Cache>>,
     pools: HashMap<Kind, Arc<Pool>>,
 }
@@ -78,15 +69,15 @@ impl Shelf {
         if let Some(cache) = state.caches.get(&kind) {
             return Ok(Some(Arc::clone(cache)));
         }
-        let left = self.options.memory.saturating_sub(state.taken);
+        let (budget, split) = self.options.kept();
+        let left = budget.saturating_sub(state.taken);
         if left < SMALLEST_CACHE {
             return Ok(None);
         }
-        let Split { encoded, decoded, .. } = self.options.split;
         let cache = Arc::new(Cache::new(&CacheOptions {
             budget_bytes: left,
             samples: samples as usize,
-            split: [encoded, decoded],
+            split,
             policy: Policy::Pinned,
             seed: 0,
             backing: Backing::Private,
@@ -103,13 +94,15 @@ impl Shelf {
             RowSpec::Fixed { bytes } => bytes as u64,
             RowSpec::Varies => TYPICAL_ROW,
         };
-        let window = (f64::from(samples) * self.options.window).max(MIN_WINDOW_SAMPLES);
-        let pool = state.pools.entry(Kind::of(spec)).or_insert_with(|| {
+        let State { pools, window_taken, .. } = &mut *state;
+        let pool = pools.entry(Kind::of(spec)).or_insert_with(|| {
+            let window_bytes = self.options.window_bytes(samples, row_bytes, *window_taken);
+            *window_taken += window_bytes;
             Pool::new(SharedSettings {
                 samples,
                 // Another one in every life of the agent, so that no job gets a tensor again that it had from an earlier one.
                 seed: fresh_seed(),
-                window_bytes: (window * row_bytes as f64) as u64,
+                window_bytes,
                 window_form: Form::Augmented,
                 mixing: MIXING,
             })
@@ -130,7 +123,14 @@ impl Shelf {
             .values()
             .map(|pool| json!({ "window_bytes": pool.window_used_bytes(), "served": pool.stats() }))
             .collect();
-        json!({ "memory": self.options.memory, "caches": caches, "pools": pools })
+        let (memory, split) = (self.options.memory, self.options.split.to_string());
+        json!({
+            "memory": memory,
+            "split": split,
+            "window_bytes_max": state.window_taken,
+            "caches": caches,
+            "pools": pools,
+        })
     }
 }
 
@@ -148,9 +148,6 @@ pub fn pool_of_one(samples: u32) -> Arc<Pool> {
 
 /// Less than this is not worth a cache: its tables alone take a part of it.
 const SMALLEST_CACHE: u64 = 1 << 20;
-
-/// A window has room for some samples, however small the dataset.
-const MIN_WINDOW_SAMPLES: f64 = 8.0;
 
 /// What a sample takes where sizes differ: a picture of 512 by 512.
 const TYPICAL_ROW: u64 = 512 * 512 * 3;

@@ -87,8 +87,12 @@ pub struct Looked<'a> {
 impl Looked<'_> {
     /// A number for each sample: where its copy begins, counted from 1, or one of the two other marks.
     pub fn marks(&self) -> impl Iterator<Item = u32> {
-        let missing = if self.wants { WANTED } else { NOT_KEPT };
-        self.held.iter().map(move |held| held.as_ref().map_or(missing, |held| held.first_block() + 1))
+        self.held.iter().zip(self.samples).map(|(held, &sample)| match held {
+            Some(held) => held.first_block() + 1,
+            // Samples that are known by something else than an index have no place in the cache.
+            None if self.wants && self.keeping.cache.memory().knows(sample) => WANTED,
+            None => NOT_KEPT,
+        })
     }
 
     /// A sample is done: lets go of its copy and keeps what is new. Returns the form the sample was found in.

@@ -186,9 +186,8 @@ impl Link {
     ) -> Result<(), LinkError> {
         self.begin(b'T');
         self.scratch.extend(order.epoch.to_le_bytes());
-        let flags = u32::from(rows.are_late())
-            | u32::from(order.whole_batch) << 1
-            | u32::from(kept.is_some()) << 2;
+        let flags =
+            u32::from(rows.are_late()) | u32::from(order.whole_batch) << 1 | u32::from(kept.is_some()) << 2;
         self.scratch.extend(flags.to_le_bytes());
         for sample in order.samples {
             self.scratch.extend(sample.0.to_le_bytes());

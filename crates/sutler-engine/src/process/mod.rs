@@ -17,9 +17,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use kept::{Keeping, Looked};
 use keys::Keys;
 pub use keys::{FIRST_KEYED, Key};
-use kept::{Keeping, Looked};
 pub use lifeline::end_with;
 use link::{Answer, Link, LinkError, RowAnswer};
 use sutler_core::{Form, SampleId};
@@ -318,11 +318,12 @@ impl ProcessPreparer {
         let rows = self.converse(order, places)?;
         let each = started.elapsed() / rows.len().max(1) as u32;
         self.mean = Some(self.mean.map_or(each, |mean| (mean * 7 + each) / 8));
-        let answers = rows.into_iter().zip(order.samples).enumerate().map(|(index, ((row, served), &sample))| {
-            let begun = started + each * index as u32;
-            let record = SampleRecord { started: begun, decode: each, served, ..SampleRecord::start() };
-            Elsewhere { record, result: row_result(&self.shared.keys, sample, row) }
-        });
+        let answers =
+            rows.into_iter().zip(order.samples).enumerate().map(|(index, ((row, served), &sample))| {
+                let begun = started + each * index as u32;
+                let record = SampleRecord { started: begun, decode: each, served, ..SampleRecord::start() };
+                Elsewhere { record, result: row_result(&self.shared.keys, sample, row) }
+            });
         Ok(answers.collect())
     }
 

@@ -217,7 +217,8 @@ impl Cache {
         encoded_bytes: Option<usize>,
         decoded_bytes: Option<usize>,
     ) -> Option<Reservation<'_>> {
-        if !self.is_here() {
+        // The policy's tables grow with the numbers that they are told of.
+        if !self.is_here() || !self.memory.knows(sample) {
             return None;
         }
         let mut state = self.lock();

@@ -170,6 +170,12 @@ impl Memory {
         self.forms
     }
 
+    /// Whether there is a place for this sample in the table.
+    #[must_use]
+    pub fn knows(&self, sample: SampleId) -> bool {
+        sample.index() < self.samples
+    }
+
     /// What an entry of so many bytes takes of [`Memory::capacity_bytes`].
     #[must_use]
     pub fn footprint(bytes: usize) -> u64 {
@@ -210,7 +216,7 @@ impl Memory {
     /// The place of the form, and the sample's slot in the table.
     fn slot(&self, sample: SampleId, form: Form) -> Option<(usize, usize)> {
         let place = self.place(form)?;
-        (sample.index() < self.samples).then(|| (place, place * self.samples + sample.index()))
+        self.knows(sample).then(|| (place, place * self.samples + sample.index()))
     }
 
     /// The copy of a sample in this form, if there is one.

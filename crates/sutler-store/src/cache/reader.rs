@@ -22,8 +22,9 @@ impl Reader {
     /// # Errors
     /// When the file is shorter than its extent says, or the system refuses.
     pub fn open(file: OwnedFd, extent: Extent) -> std::io::Result<Self> {
-        let slots = usize::try_from(extent.slots)
-            .map_err(|_| std::io::Error::other("the memory has more entries than this machine can address"))?;
+        let slots = usize::try_from(extent.slots).map_err(|_| {
+            std::io::Error::other("the memory has more entries than this machine can address")
+        })?;
         Ok(Self { arena: Arena::open(file, extent.blocks, slots)? })
     }
 

@@ -181,3 +181,18 @@ fn a_new_split_keeps_what_fits_both_and_lets_samples_change_seats() {
     assert!(full.used_bytes <= full.budget_bytes);
     assert!(cache.set_split([60, 50]).unwrap_err().to_string().contains("110 percent"));
 }
+
+#[test]
+fn a_sample_that_the_dataset_does_not_have_gets_no_seat() {
+    let options = CacheOptions {
+        budget_bytes: 100_000,
+        samples: 10,
+        split: [0, 100],
+        policy: Policy::Pinned,
+        seed: 0,
+        backing: Backing::Private,
+    };
+    let cache = Cache::new(&options).unwrap();
+    assert!(cache.reserve(SampleId(1 << 31), None, Some(1)).is_none());
+    assert!(cache.reserve(SampleId(9), None, Some(1)).is_some());
+}
