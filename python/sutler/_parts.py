@@ -96,8 +96,8 @@ def pack(prepared: Any, key: Any) -> tuple[bytes, list[memoryview], int]:
         return _payload.dump(prepared)
     except Exception as error:
         raise TypeError(
-            f"what was prepared for {key!r} cannot be kept in the cache: {error}. Return arrays, tensors, images, numbers, "
-            "texts, or tuples, lists and dicts of them from prepare(), and make the rest in augment()."
+            f"what was prepared for {key!r} cannot be kept in the cache: {error}. Return arrays, tensors, images, "
+            "numbers, texts, or tuples, lists and dicts of them from prepare(), and make the rest in augment()."
         ) from error
 
 
@@ -107,29 +107,29 @@ def cache_for(wanted: Cache | None, dataset: Any, stacklevel: int) -> Cache | No
         return None
     if is_stream(dataset):
         raise ValueError(
-            f"cache keeps samples by their index, and those of {_name(dataset)}, which is a stream, have none. Leave cache "
-            "out, or give the dataset a __getitem__ and a __len__."
+            f"cache keeps samples by their index, and those of {_name(dataset)}, which is a stream, have none. Leave "
+            "cache out, or give the dataset a __getitem__ and a __len__."
         )
     reason = reason_unmarked(dataset)
     if reason is not None:
         warnings.warn(
-            f"cache has no effect: {reason}, so its samples count as augmented, and a job never gets the same augmented "
-            "sample twice. Derive the dataset from sutler.PreparedDataset, so that what its prepare() returns is kept; or "
-            "mark a __getitem__ that draws nothing with @sutler.deterministic.",
+            f"cache has no effect: {reason}, so its samples count as augmented, and a job never gets the same "
+            "augmented sample twice. Derive the dataset from sutler.PreparedDataset, so that what its prepare() "
+            "returns is kept; or mark a __getitem__ that draws nothing with @sutler.deterministic.",
             RuntimeWarning,
             stacklevel=stacklevel + 1,
         )
         return None
     if wanted.split not in (DEFAULT_SPLIT, DECODED_ALONE):
         raise ValueError(
-            f"split={wanted.split!r} shares the memory out over encoded and decoded samples, and of a dataset written in "
-            "Python only what its deterministic part returns is kept. Leave split out."
+            f"split={wanted.split!r} shares the memory out over encoded and decoded samples, and of a dataset written "
+            "in Python only what its deterministic part returns is kept. Leave split out."
         )
     try:
         len(dataset)
     except TypeError:
         raise ValueError(
-            f"cache needs to know how many samples there are, and {_name(dataset)} has no __len__. Give it one, or leave "
-            "cache out."
+            f"cache needs to know how many samples there are, and {_name(dataset)} has no __len__. Give it one, or "
+            "leave cache out."
         ) from None
     return wanted

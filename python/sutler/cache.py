@@ -107,8 +107,8 @@ def check_alone(cache: Cache) -> None:
     encoded, decoded, augmented = read_split(cache.split)
     if augmented:
         raise ValueError(
-            f"split={cache.split!r} has a share for augmented samples. A job gets each of those once, so they can only serve "
-            "other jobs, and this loader has none to share with. Give their share to decoded samples "
+            f"split={cache.split!r} has a share for augmented samples. A job gets each of those once, so they can only "
+            "serve other jobs, and this loader has none to share with. Give their share to decoded samples "
             f"(split='{encoded}-{decoded + augmented}-0'), or let jobs share through an agent: "
             f"`sutler serve --memory … --split {cache.split}`, and agent='auto', order='shared' in each of them."
         )

@@ -104,8 +104,8 @@ class Loader(Generic[BatchType]):
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
         cache: How much memory to keep samples in from one epoch to the next: bytes, ``"8GiB"``, or a
-            :class:`sutler.Cache`, which says more. Batches hold the same bytes with and without it. A dataset written in
-            Python says what may be kept: see :class:`sutler.PreparedDataset`.
+            :class:`sutler.Cache`, which says more. Batches hold the same bytes with and without it. A dataset written
+            in Python says what may be kept: see :class:`sutler.PreparedDataset`.
         errors: What a bad sample does: ``"raise"``, ``"skip"``, or a budget such as ``sutler.Errors(max=100)``.
         return_ids: Yield the samples' indices as the last element of each batch.
         output: ``"torch"``, ``"numpy"`` or ``"dlpack"``; PyTorch where it is installed.

@@ -59,8 +59,8 @@ class PreparedDataset:
 def deterministic(getter: Getter) -> Getter:
     """Marks a ``__getitem__`` that returns the same sample for an index in every epoch, so that ``cache=`` may keep it.
 
-    For evaluation, say, or where augmentation happens later, in ``collate_fn`` or on the device. Where a part of a sample
-    is random, derive from :class:`PreparedDataset` instead.
+    For evaluation, say, or where augmentation happens later, in ``collate_fn`` or on the device. Where a part of a
+    sample is random, derive from :class:`PreparedDataset` instead.
 
     Examples:
         >>> import sutler

@@ -174,6 +174,8 @@ def test_a_loader_refuses_what_it_cannot_keep(augmented: sutler.ImageFolder) -> 
         Loader(augmented, cache=100)
     with pytest.raises(ValueError, match="'redis://here' names a server"):
         Loader(augmented, cache="redis://here")
-    alone = r"this loader has none to share with\. Give their share to decoded samples \(split='50-50-0'\), or"
+    alone = (
+        r"this loader has none to share with\. Give their share to decoded samples \(split='50-50-0'\), or"
+    )
     with pytest.raises(ValueError, match=alone):
         Loader(augmented, cache=Cache("1GiB", split="50-30-20"))

@@ -70,8 +70,8 @@ def freeze(value: Any) -> Any:
 
 def epochs(dataset: Any, count: int = 3, **arguments: Any) -> tuple[list[Any], dict[str, Any]]:
     """The batches of some epochs, frozen, and the figures after them."""
-    arguments = {"num_workers": 2, "output": "numpy", "return_ids": True} | arguments
-    with Loader(dataset, 8, True, **arguments) as loader:
+    settings: dict[str, Any] = {"num_workers": 2, "output": "numpy", "return_ids": True} | arguments
+    with Loader(dataset, 8, True, **settings) as loader:
         return [[freeze(batch) for batch in loader] for _ in range(count)], loader.stats()
 
 
@@ -91,7 +91,12 @@ def test_batches_are_the_same_with_and_without(calls: Path, policy: Any, workers
 def test_workers_that_inherit_nothing_read_the_cache_too(calls: Path, context: str) -> None:
     plain, _ = epochs(Marked(calls), 2, num_workers=0)
     cached, stats = epochs(
-        Marked(calls), 2, num_workers=1, multiprocessing_context=context, cache="8MiB", persistent_workers=True
+        Marked(calls),
+        2,
+        num_workers=1,
+        multiprocessing_context=context,
+        cache="8MiB",
+        persistent_workers=True,
     )
     assert cached == plain
     assert stats["served"]["decoded"] == COUNT
@@ -266,15 +271,16 @@ def test_parts_of_marked_datasets_are_marked(calls: Path) -> None:
     assert cached == plain
     assert stats["served"]["decoded"] == len(both) == 50
     names = [name for batch in cached[0] for name in batch[2]]
-    assert sorted(names) == sorted([f"sample {at}" for at in range(0, COUNT, 2)] + [f"sample {at}" for at in range(20)])
+    assert sorted(names) == sorted(
+        [f"sample {at}" for at in range(0, COUNT, 2)] + [f"sample {at}" for at in range(20)]
+    )
     with pytest.warns(RuntimeWarning, match="has no effect"):
         Loader(data.ConcatDataset([part, data.Subset(list(range(9)), [1])]), cache="8MiB")
 
 
 def test_samples_with_other_keys_than_numbers_are_served_but_not_kept(calls: Path) -> None:
-    with Loader(
-        Marked(calls), 2, sampler=[-1, 3, "x", 3], output="numpy", num_workers=1, cache="8MiB"
-    ) as loader:
+    drawn: Any = [-1, 3, "x", 3]
+    with Loader(Marked(calls), 2, sampler=drawn, output="numpy", num_workers=1, cache="8MiB") as loader:
         with pytest.raises(ValueError, match="could not convert string"):
             list(loader)
         assert loader.stats()["cache"]["decoded"]["entries"] <= 1
@@ -384,7 +390,7 @@ class Endless(Whole):
 def test_a_cache_without_effect_says_so_once(calls: Path, make: Callable[[Path], Any], reason: str) -> None:
     with pytest.warns(RuntimeWarning, match=reason) as said:
         loader = Loader(make(calls), 2, output="numpy", cache="8MiB")
-        assert len(list(loader)) == len(loader)
+    assert len(list(loader)) == len(loader)
     (warning,) = said
     assert "cache has no effect" in str(warning.message)
     assert "Derive the dataset from sutler.PreparedDataset" in str(warning.message)
@@ -394,7 +400,9 @@ def test_a_cache_without_effect_says_so_once(calls: Path, make: Callable[[Path],
 
 
 def test_a_cache_that_makes_no_sense_is_refused(calls: Path) -> None:
-    with pytest.raises(ValueError, match=r"test_prepared\.Stream, which is a stream, have none\. Leave cache out"):
+    with pytest.raises(
+        ValueError, match=r"test_prepared\.Stream, which is a stream, have none\. Leave cache out"
+    ):
         Loader(Stream(), cache="8MiB")
     with pytest.raises(ValueError, match=r"'58-42-0' shares the memory out .* Leave split out"):
         Loader(Marked(calls), cache=Cache("8MiB", "58-42-0"))
