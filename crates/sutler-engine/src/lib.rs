@@ -20,6 +20,7 @@ mod process;
 mod profile;
 mod run;
 mod run_state;
+mod streamed;
 
 pub use bare::bare_rate;
 pub use batch::{Batch, OwnSample, Received};
