@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import (
+    agent,
+    convergence,
     h200,
     images,
     jobs,
@@ -18,6 +20,7 @@ from benchmarks import (
     python_cache,
     python_dataset,
     quality,
+    reads,
     slow_items,
     startup,
     streams,
@@ -39,9 +42,12 @@ BENCHMARKS = {
     "streams": streams,
     "jobs": jobs,
     "plan": plan,
+    "agent": agent,
+    "reads": reads,
+    "convergence": convergence,
 }
 #: Benchmarks whose samples are no photos.
-WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory"}
+WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads", "convergence"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sutler._output import import_torch, torch_is_installed
 from sutler._sutler import usable_cores
+from sutler._threads import THREAD
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors
 
@@ -150,11 +151,11 @@ def check_arguments(
 
 
 def warn_of_many_workers(num_workers: int) -> None:
-    """Warns, as PyTorch does, of more worker processes than cores: each wants one."""
+    """Warns, as PyTorch does, of more workers than cores: each wants one."""
     cores = usable_cores()
     if num_workers > cores:
         warnings.warn(
-            f"This loader will start {num_workers} worker processes where this process may use {cores} cores; "
+            f"This loader will start {num_workers} workers where this process may use {cores} cores; "
             "excessive worker creation might get DataLoader running slow or even freeze. Pass a lower num_workers.",
             stacklevel=3,
         )
@@ -197,7 +198,7 @@ def _check_context(context: Any, num_workers: int | None) -> None:
             "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got "
             f"num_workers={num_workers}"
         )
-    methods = multiprocessing.get_all_start_methods()
+    methods = [*multiprocessing.get_all_start_methods(), THREAD]
     if isinstance(context, str) and context not in methods:
         raise ValueError(
             f"multiprocessing_context option should specify a valid start method in {methods!r}, but got "

@@ -1,4 +1,4 @@
-"""Who prepares a loader's samples: native threads, worker processes, or the trainer itself.
+"""Who prepares a loader's samples: native threads, worker processes or threads, or the trainer itself.
 
 Nothing here refers to the loader, so that dropping the loader ends what it started.
 """
@@ -20,6 +20,7 @@ from sutler._keys import KeyTable
 from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
 from sutler._run import RunReader
+from sutler._threads import ThreadPool, wants_threads
 from sutler._worker import WorkerOptions
 from sutler.cache import AUTO, read_split
 from sutler.datasets import NativeDataset
@@ -219,7 +220,7 @@ class NativeBackend:
 
 
 class ProcessBackend:
-    """A dataset written in Python: each of the engine's threads has a worker process that calls it."""
+    """A dataset written in Python: each of the engine's threads has a worker, process or thread, that calls it."""
 
     agent: AgentChoice | None = None
 
@@ -239,7 +240,7 @@ class ProcessBackend:
         #: What the cache held when it was given up.
         self._cache_figures: dict[str, Any] | None = None
         self._owner = os.getpid()
-        self._pool: WorkerPool | None = None
+        self._pool: WorkerPool | ThreadPool | None = None
         self._epochs = 0
         self._table = KeyTable()
         self.keys: KeyTable | None = self._table
@@ -275,11 +276,16 @@ class ProcessBackend:
         cache = self.cache()
         return self._cache_figures if cache is None else json.loads(cache.figures())
 
+    def give_up_cache(self) -> None:
+        """Nobody needs the cache any more; its figures stay."""
+        self._cache_figures, self._cache = self.cache_figures(), None
+
     def make_job(
         self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
     ) -> _sutler.Job:
         """A job whose workers come with the first epoch."""
         self._batch_rows = batch_size
+        self._table.tell_again()
         return _sutler.Job.with_processes(
             batch_size=batch_size,
             batches_ahead=batches_ahead,
@@ -302,8 +308,11 @@ class ProcessBackend:
         if self._pool is not None:
             return
         options = self._worker_options(loader)
-        self._pool = WorkerPool(self._dataset, options, loader.multiprocessing_context)
-        job.use_workers(self._pool.start_all())
+        if wants_threads(loader.multiprocessing_context):
+            self._pool = ThreadPool(self._dataset, options)
+        else:
+            self._pool = WorkerPool(self._dataset, options, loader.multiprocessing_context)
+        job.use_workers(self._pool.connect_all())
 
     def _worker_options(self, loader: Loader) -> WorkerOptions:
         """What new workers are told: the loader's attributes as they are now, since trainers set some of them later."""
@@ -319,6 +328,7 @@ class ProcessBackend:
             trainer=os.getpid(),
             collate_batches=loader._collation() if loader._collates_in_workers() else None,
             leaves_out=self._policy.name != "raise",
+            cache=self.cache() if wants_threads(loader.multiprocessing_context) else None,
         )
 
     def announce_keys(self, job: _sutler.Job) -> None:
@@ -328,11 +338,14 @@ class ProcessBackend:
     def source(
         self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
     ) -> BatchSource:
-        """Batches of samples that the processes left in shared memory."""
-        return ProcessBatches(loader, RunReader(loader, run, feed), job, epoch, self._table)
+        """Batches of samples that the workers left in shared memory."""
+        return ProcessBatches(loader, RunReader(loader, run, feed, self._doing), job, epoch, self._table)
+
+    def _doing(self) -> str:
+        return "" if self._pool is None else self._pool.doing()
 
     def processes(self) -> list[Any]:
-        """One process for each of the engine's threads."""
+        """One process for each of the engine's threads, unless workers are threads."""
         return [] if self._pool is None else self._pool.processes
 
     def leave_epoch(self, job: _sutler.Job) -> None:
@@ -340,7 +353,7 @@ class ProcessBackend:
         self._epochs -= 1
         if self._epochs == 0 and not self._persistent:
             self.hang_up(job)
-            self._end_workers()
+            self.end()
 
     def forget(self) -> None:
         """The workers are the parent's, and so is the cache that they read."""
@@ -356,19 +369,15 @@ class ProcessBackend:
             job.hang_up()
 
     def end(self) -> None:
-        """Waits for the processes; nobody needs the cache any more."""
-        self._end_workers()
-        self._cache_figures, self._cache = self.cache_figures(), None
-
-    def _end_workers(self) -> None:
+        """Waits for the processes."""
         if self._pool is not None:
             self._pool.end()
             self._pool = None
 
-    def _revive(self, worker: int) -> int:
+    def _revive(self, worker: int) -> tuple[int, Any]:
         if self._pool is None:
             raise RuntimeError("the workers have ended")
-        return self._pool.start(worker)
+        return self._pool.connect(worker)
 
     def _is_alive(self, worker: int) -> bool:
         return self._pool is not None and self._pool.is_alive(worker)

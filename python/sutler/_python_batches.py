@@ -1,4 +1,4 @@
-"""Batches of a dataset written in Python: from what worker processes left, or made on the spot."""
+"""Batches of a dataset written in Python: from what workers left, or made on the spot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.random  # NumPy loads it when first used, and it must be there to be seeded
 
 from sutler import _payload, _schema, _sutler, _worker_errors
-from sutler._collated import Collated, NotCollated
+from sutler._collated import Collated, CollatedLayout, Handed, NotCollated
 from sutler._cuda import make_pinner
 from sutler._fetch import bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
 from sutler._keys import KeyTable
@@ -86,7 +86,7 @@ class _TrainerCollation:
 
 
 class ProcessBatches(AssembledBatches):
-    """The batches of one epoch, as worker processes left them."""
+    """The batches of one epoch, as worker processes or threads left them."""
 
     def __init__(self, loader: Loader, run: RunReader, job: Job, epoch: int, keys: KeyTable) -> None:
         super().__init__(run)
@@ -99,13 +99,15 @@ class ProcessBatches(AssembledBatches):
         self._single = not loader._batched()
         self._return_ids = loader.return_ids
         self._pin = make_pinner(loader.pin_memory, loader.device)
-        self._schema: _schema.Schema | None = None
+        self._layout: _schema.Schema | CollatedLayout | None = None
 
     def _assemble(self, batch: Batch) -> Any:
         return self._pin(self._collated(batch))
 
     def _collated(self, batch: Batch) -> Any:
         rows = batch.take_rows()
+        if rows[0][1] and isinstance(layout := self._known_layout(), CollatedLayout):
+            return self._with_ids(layout.read(batch).batch, batch)
         others = [_load(payload) for _, _, payload in rows]
         if isinstance(others[0], NotCollated):
             raise _worker_errors.rebuild(others[0].exception)
@@ -137,13 +139,19 @@ class ProcessBatches(AssembledBatches):
             return collated
         return _append_ids(collated, self._batch_keys(batch), self._single, self._convert)
 
-    def _known_schema(self) -> _schema.Schema:
-        if self._schema is None:
+    def _known_layout(self) -> _schema.Schema | CollatedLayout:
+        if self._layout is None:
             description = self._job.schema
             if description is None:
                 raise RuntimeError("a worker wrote to shared memory that has no schema; please report this")
-            self._schema = pickle.loads(description)
-        return self._schema
+            self._layout = pickle.loads(description)
+        return self._layout
+
+    def _known_schema(self) -> _schema.Schema:
+        layout = self._known_layout()
+        if isinstance(layout, CollatedLayout):
+            raise RuntimeError("a worker wrote a sample where whole batches go; please report this")
+        return layout
 
 
 def _append_ids(collated: Any, keys: list[Any], single: bool, convert: Callable[[Any], Any]) -> Any:
@@ -155,6 +163,8 @@ def _append_ids(collated: Any, keys: list[Any], single: bool, convert: Callable[
 
 
 def _load(payload: Any) -> Any:
+    if type(payload) is Handed:
+        return payload.value
     return None if payload is None else _payload.load(np.asarray(payload).data)
 
 

@@ -423,3 +423,32 @@ def test_what_is_not_written_is_asked_for() -> None:
 
     with pytest.raises(NotImplementedError, match=r"Nothing should have a method prepare\(self, index\)"):
         Nothing()[0]
+
+
+class Still(Marked):
+    """Draws nothing: threads have generators of their own."""
+
+    def prepare(self, index: int) -> Any:
+        self.note()
+        return np.full(500, index)
+
+    def augment(self, prepared: Any) -> Any:
+        prepared += 1
+        return prepared
+
+
+def test_worker_threads_keep_and_recall_as_well(calls: Path) -> None:
+    plain, _ = epochs(Still(calls), num_workers=0)
+    calls.unlink()
+    cached, stats = epochs(Still(calls), multiprocessing_context="thread", cache="8MiB")
+    assert cached == plain
+    assert stats["served"]["decoded"] == 2 * COUNT
+    assert stats["cache"]["decoded"]["entries"] == calls.stat().st_size == COUNT
+
+
+def test_what_is_kept_stays_when_the_number_of_workers_changes(calls: Path) -> None:
+    with Loader(Still(calls), 8, output="numpy", num_workers=1, cache="8MiB") as loader:
+        list(loader)
+        loader.num_workers = 2
+        list(loader)
+        assert calls.stat().st_size == COUNT

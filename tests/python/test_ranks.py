@@ -91,7 +91,7 @@ def test_ranks_of_a_running_process_group_are_found(run_script: Any, photos: Any
         if __name__ == "__main__":
             torch.multiprocessing.spawn(work, args=(sys.argv[1], sys.argv[2]), nprocs=2)
     """
-    run_script(code, photos, tmp_path / "rendezvous", timeout=60)
+    run_script(code, photos, tmp_path / "rendezvous")
 
 
 class SomeBroken:

@@ -94,7 +94,7 @@ pub fn story(comparison: &Comparison) -> String {
     let mut text = format!(
         "{} samples, {} threads, {}, {} of memory\n\n",
         report::count(u64::from(profile.samples)),
-        profile.cores,
+        profile.threads,
         if profile.jobs == 1 { "1 job".to_owned() } else { format!("{} jobs that share", profile.jobs) },
         report::bytes(*memory_bytes),
     );
@@ -104,6 +104,7 @@ pub fn story(comparison: &Comparison) -> String {
         ("… augmented", report::bytes(profile.augmented_bytes as u64)),
         ("storage delivers", per_s(profile.storage_bytes_per_s)),
         ("memory delivers", per_s(profile.cache_bytes_per_s)),
+        ("processors the threads get", format!("{:.1}", profile.cores * profile.share)),
         ("reading takes", report::seconds(profile.read_s)),
         ("decoding takes", report::seconds(profile.decode_s)),
         ("augmenting takes", report::seconds(profile.augment_s)),

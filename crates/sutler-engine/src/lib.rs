@@ -7,6 +7,7 @@
 
 mod bare;
 mod batch;
+mod crew;
 mod engine;
 mod failure;
 mod image;
@@ -24,6 +25,7 @@ mod streamed;
 
 pub use bare::bare_rate;
 pub use batch::{Batch, OwnSample, Received};
+pub use crew::{CrewChange, LOOK_EVERY};
 pub use engine::{Engine, StartError, usable_cores, what_is_left};
 pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
@@ -32,9 +34,11 @@ pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
 pub use pool::Pool;
 pub use preparation::{
-    Elsewhere, ForeignRow, Order, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord, SharedRow,
-    Target,
+    Elsewhere, ForeignRow, Order, Parcel, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord,
+    SharedRow, Target,
 };
-pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive, end_with};
+pub use process::{
+    Connection, FIRST_KEYED, Handover, Key, ProcessOptions, ProcessPreparation, Revive, end_with,
+};
 pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use run::{Canceller, Next, Run};

@@ -3,6 +3,7 @@
 //! The engine knows neither images nor files: it hands a sample id and a place for the result to a [`Preparer`] and
 //! gets back the stage times or the reason why not.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -190,6 +191,33 @@ pub struct Elsewhere {
 pub struct ForeignRow {
     /// Whether its arrays are in the batch's shared memory.
     pub in_block: bool,
-    /// What is not, as the preparer's own kind of bytes.
-    pub payload: Vec<u8>,
+    /// What is not.
+    pub payload: Parcel,
 }
+
+/// Something that a preparer leaves for whoever gets the batch. The engine does not look into it.
+#[derive(Clone, Debug)]
+pub enum Parcel {
+    /// From another process, in words that only the two understand; empty where there is nothing to say.
+    Bytes(Vec<u8>),
+    /// From a thread of this process, as it is.
+    Object(Arc<dyn Any + Send + Sync>),
+}
+
+impl Default for Parcel {
+    fn default() -> Self {
+        Self::Bytes(Vec::new())
+    }
+}
+
+impl PartialEq for Parcel {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Bytes(one), Self::Bytes(two)) => one == two,
+            (Self::Object(one), Self::Object(two)) => Arc::ptr_eq(one, two),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Parcel {}

@@ -15,6 +15,8 @@ use crate::dlpack::{self, DEVICE_CPU, Lent, ValueType};
 enum Owner {
     /// The rows of a batch; its memory goes back to the job when the last array over it is gone.
     Batch(Arc<sutler_engine::Batch>),
+    /// All batches of a job.
+    Memory(Arc<sutler_engine::Arena>),
     /// A sample with a buffer of its own.
     Bytes(Arc<Vec<u8>>),
     /// Labels or ids.
@@ -27,6 +29,7 @@ impl Owner {
             Owner::Batch(batch) => {
                 batch.memory().map_or(std::ptr::null_mut(), sutler_engine::BatchMemory::as_ptr)
             }
+            Owner::Memory(arena) => arena.as_ptr(),
             Owner::Bytes(bytes) => bytes.as_ptr().cast_mut(),
             Owner::Integers(values) => values.as_ptr().cast_mut().cast(),
         };
@@ -123,6 +126,13 @@ impl Array {
         }
         let strides = dense(&shape);
         Some(Self { owner: Owner::Batch(Arc::clone(batch)), shape, strides, value_type, offset })
+    }
+
+    /// The memory of all batches, for worker threads to write to.
+    pub fn memory(arena: Arc<sutler_engine::Arena>) -> Self {
+        let (_, bytes) = arena.range();
+        let owner = Owner::Memory(arena);
+        Self { owner, shape: vec![bytes as i64], strides: vec![1], value_type: ValueType::U8, offset: 0 }
     }
 
     /// Plain bytes.

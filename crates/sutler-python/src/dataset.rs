@@ -195,6 +195,14 @@ impl Dataset {
         })
     }
 
+    /// Changes the rate of a throttled dataset, for everybody who reads from it.
+    fn set_rate(&self, bytes_per_s: f64) -> PyResult<()> {
+        let Some(rate) = &self.rate else {
+            return Err(PyValueError::new_err("this dataset has no rate to change; make it with throttled"));
+        };
+        rate.set(bytes_per_s).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
     fn __len__(&self) -> usize {
         self.files.len()
     }

@@ -29,4 +29,4 @@ pub use connection::status;
 pub use message::Refusal;
 pub use remote_run::RemoteRun;
 pub use rendezvous::{BindError, default_socket, stop_signal};
-pub use shelf::pool_of_one;
+pub use shelf::pool_here;

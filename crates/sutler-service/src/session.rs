@@ -23,6 +23,10 @@ use crate::spec::{JobError, JobSpec, Memory};
 /// the client asks meanwhile may have to wait.
 const NEXT_PATIENCE: Duration = Duration::from_millis(50);
 
+/// How long a batch waits for others that can travel with it, where the client has room for several. Workers go on meanwhile,
+/// so this delays a batch and not those behind it.
+const COMPANY_PATIENCE: Duration = Duration::from_micros(500);
+
 /// A request that cannot be granted.
 struct Refused(Refusal, String);
 
@@ -109,11 +113,11 @@ impl<'a> Session<'a> {
                 plan.end();
                 Ok(())
             })?,
-            Request::Next { run, released } => {
+            Request::Next { run, released, most } => {
                 for slot in released {
                     self.held.remove(&slot);
                 }
-                return self.next(run);
+                return self.next(run, most);
             }
             Request::CallOff { run } => {
                 self.runs.remove(&run);
@@ -187,25 +191,50 @@ impl<'a> Session<'a> {
         Ok(Answer::Planned { batches: run.batches() })
     }
 
-    fn next(&mut self, run: u64) -> Reply {
+    /// The next batch, and those that are ready soon after it.
+    fn next(&mut self, run: u64, most: usize) -> Reply {
         let job = Arc::clone(self.job.as_ref().ok_or_else(no_job)?);
-        let open = self.runs.get_mut(&run).ok_or_else(no_run)?;
-        let next = open.next(NEXT_PATIENCE);
-        let consumed = open.cursor().consumed;
-        let batch = match next {
-            Ok(Next::Batch(batch)) => batch,
-            Ok(Next::TimedOut) => return Ok((Answer::NotYet, None)),
-            Ok(Next::End) => {
-                let failures = self.new_failures(&job, run);
-                return Ok((Answer::End { failures, figures: figures(&job)? }, None));
+        let mut batches = Vec::new();
+        let mut file = None;
+        let mut patience = NEXT_PATIENCE;
+        let mut first_at = None;
+        while batches.len() < most.max(1) && file.is_none() {
+            let open = self.runs.get_mut(&run).ok_or_else(no_run)?;
+            match open.next(patience) {
+                Ok(Next::Batch(batch)) => {
+                    let delivered;
+                    (delivered, file) = self.deliver(&job, run, batch)?;
+                    batches.push(delivered);
+                    let first_at = first_at.get_or_insert_with(Instant::now);
+                    patience = COMPANY_PATIENCE.saturating_sub(first_at.elapsed());
+                }
+                Ok(Next::TimedOut) => break,
+                // What ends a run is said again when the client asks for more.
+                Ok(Next::End) | Err(_) if !batches.is_empty() => break,
+                Ok(Next::End) => {
+                    let failures = self.new_failures(&job, run);
+                    return Ok((Answer::End { failures, figures: figures(&job)? }, None));
+                }
+                Err(error) => {
+                    let failures = self.new_failures(&job, run);
+                    let error = Box::new((&error).into());
+                    return Ok((Answer::Broken { error, failures }, None));
+                }
             }
-            Err(error) => {
-                let failures = self.new_failures(&job, run);
-                let error = Box::new((&error).into());
-                return Ok((Answer::Broken { error, failures }, None));
-            }
-        };
-        let failures = self.new_failures(&job, run);
+        }
+        let answer = if batches.is_empty() { Answer::NotYet } else { Answer::Batches(batches) };
+        Ok((answer, file))
+    }
+
+    /// What is told about a batch, and the file that has to travel for it.
+    fn deliver(
+        &mut self,
+        job: &Job,
+        run: u64,
+        batch: Batch,
+    ) -> Result<(Delivered, Option<OwnedFd>), Refused> {
+        let consumed = self.runs.get(&run).map_or(0, |open| open.cursor().consumed);
+        let failures = self.new_failures(job, run);
         let due = self.figures_sent.elapsed() >= FIGURES_EVERY;
         if due {
             self.figures_sent = Instant::now();
@@ -220,13 +249,13 @@ impl<'a> Session<'a> {
             positions: batch.positions().to_vec(),
             consumed,
             failures,
-            figures: if due { Some(figures(&job)?) } else { None },
+            figures: if due { Some(figures(job)?) } else { None },
             place,
         };
         if let Place::Slot { slot } = delivered.place {
             self.held.insert(slot, batch);
         }
-        Ok((Answer::Batch(Box::new(delivered)), file))
+        Ok((delivered, file))
     }
 
     /// The failures of a run that the client does not know; none of a run that another one has followed.

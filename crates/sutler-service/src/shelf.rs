@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
-use sutler_core::{Fingerprint, Form, JobKey, Policy, SharedSettings};
+use sutler_core::{Fingerprint, Form, JobKey, Policy, SHARED_MIXING, SharedSettings};
 use sutler_engine::{Job, Pool, RowSpec};
 use sutler_store::cache::{Backing, Cache, CacheOptions};
 
@@ -104,7 +104,7 @@ impl Shelf {
                 seed: fresh_seed(),
                 window_bytes,
                 window_form: Form::Augmented,
-                mixing: MIXING,
+                mixing: SHARED_MIXING,
             })
         });
         let name = match &spec.name {
@@ -134,13 +134,13 @@ impl Shelf {
     }
 }
 
-/// A pool for a job that has no other to share with.
+/// A pool for the jobs of one process. A job that has no other to share with needs no window.
 #[must_use]
-pub fn pool_of_one(samples: u32) -> Arc<Pool> {
+pub fn pool_here(samples: u32, window_bytes: u64) -> Arc<Pool> {
     Pool::new(SharedSettings {
         samples,
         seed: fresh_seed(),
-        window_bytes: 0,
+        window_bytes,
         window_form: Form::Augmented,
         mixing: 0.0,
     })
@@ -151,10 +151,6 @@ const SMALLEST_CACHE: u64 = 1 << 20;
 
 /// What a sample takes where sizes differ: a picture of 512 by 512.
 const TYPICAL_ROW: u64 = 512 * 512 * 3;
-
-/// How often a job passes the window by, so that jobs at a constant distance do not go through the same parts of the
-/// dataset together for ever. More mixes better and reads more: .05 costs 1.8 %.
-const MIXING: f64 = 0.02;
 
 fn hash_of(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();

@@ -274,7 +274,10 @@ pub struct EpochSpec {
     pub epoch: u32,
     /// How much of its sequence all ranks have consumed.
     pub consumed: u64,
-    /// What is done beyond that.
+    /// The places of its sequence that ranks had done beyond that when the rest was dealt out anew, if it was.
+    #[serde(with = "ledger")]
+    pub before: Option<Ledger>,
+    /// What this rank has done since.
     #[serde(with = "ledger")]
     pub done: Option<Ledger>,
     /// Where its order comes from.
@@ -372,7 +375,11 @@ impl EpochSpec {
                 } else {
                     Permutation::identity(samples)
                 };
-                EpochPlan::new(permutation, &sutler_core::JobSpec { batch_size, drop_last, shard }, cursor)?
+                let spec = sutler_core::JobSpec { batch_size, drop_last, shard };
+                match &self.before {
+                    Some(before) => EpochPlan::dealt_anew(permutation, before, &spec, cursor)?,
+                    None => EpochPlan::new(permutation, &spec, cursor)?,
+                }
             }
             SequenceSpec::Drawn { batch_size, drop_last } => {
                 EpochPlan::to_be_drawn(batch_size, drop_last, cursor)?
@@ -470,9 +477,8 @@ mod tests {
 
     #[test]
     fn an_epoch_that_travelled_has_the_same_rest() {
-        let mut done = Ledger::new(10);
-        done.lease(3).unwrap();
-        done.serve(3).unwrap();
+        let done = Ledger::with_served(10, [3]);
+        let before = Ledger::with_served(10, [0, 9]);
         let sequence = SequenceSpec::Own {
             samples: 10,
             shuffle: true,
@@ -482,13 +488,13 @@ mod tests {
             rank: 0,
             world_size: 1,
         };
-        let epoch = EpochSpec { epoch: 2, consumed: 0, done: Some(done), sequence };
+        let epoch = EpochSpec { epoch: 2, consumed: 1, before: Some(before), done: Some(done), sequence };
         let travelled: EpochSpec = serde_json::from_str(&serde_json::to_string(&epoch).unwrap()).unwrap();
         let samples = |epoch: &EpochSpec| {
             let plan = epoch.plan().unwrap();
             (0..plan.steps()).map(|step| plan.sample(step)).collect::<Vec<_>>()
         };
         assert_eq!(samples(&travelled), samples(&epoch));
-        assert_eq!(samples(&epoch).len(), 9);
+        assert_eq!(samples(&epoch).len(), 7);
     }
 }

@@ -91,7 +91,7 @@ fn epoch(number: u32) -> EpochSpec {
         rank: 0,
         world_size: 1,
     };
-    EpochSpec { epoch: number, consumed: 0, done: None, sequence }
+    EpochSpec { epoch: number, consumed: 0, before: None, done: None, sequence }
 }
 
 fn options(socket: &Path, patience: Duration) -> RemoteJobOptions {
@@ -310,7 +310,7 @@ fn requests_out_of_order_are_refused_and_the_agent_goes_on() {
     let agent = Running::start(socket);
     let mut stream = UnixStream::connect(socket).unwrap();
     for request in [
-        r#"{"id": 1, "request": {"next": {"run": 4, "released": [0, 99999]}}}"#,
+        r#"{"id": 1, "request": {"next": {"run": 4, "released": [0, 99999], "most": 99999}}}"#,
         r#"{"id": 2, "request": {"extend": {"run": 4, "indices": [1]}}}"#,
         r#"{"id": 3, "request": "figures"}"#,
         r#"{"id": 4, "request": {"call_off": {"run": 4}}}"#,

@@ -28,7 +28,7 @@ fn memory_stays_within_the_budget_and_comes_back() {
             backing,
         };
         let cache = Cache::new(&options).unwrap();
-        assert!(resident_bytes() - before < SLACK, "an empty cache takes no memory");
+        assert!(resident_bytes().saturating_sub(before) < SLACK, "an empty cache takes no memory");
         // Ten times as much as fits.
         for sample in 0..SAMPLES {
             let bytes = 10_000 + sample as usize * 7919 % 190_000;
@@ -39,7 +39,7 @@ fn memory_stays_within_the_budget_and_comes_back() {
         }
         let figures = cache.figures();
         assert!(figures.used_bytes > BUDGET * 9 / 10, "{figures:?}");
-        let grown = resident_bytes() - before;
+        let grown = resident_bytes().saturating_sub(before);
         assert!(grown <= BUDGET + SLACK, "{backing:?}: {grown} bytes for a budget of {BUDGET}");
         drop(cache);
         let left = resident_bytes().saturating_sub(before);

@@ -14,8 +14,10 @@
 //!
 //! With a pinned fraction `c` this reads `(1 - c) / J` samples from storage per sample served, at any phases between the jobs,
 //! and that is the least there is: every sample that is not pinned must be read once in the time in which each job goes
-//! through the dataset once. Jobs of different speeds read as often as the fastest of them, or little more: with a window of 2 % of the
-//! samples, three whose speeds have nothing to do with each other read under 1 % more, eight of eight speeds a tenth.
+//! through the dataset once. At different speeds the least is `(1 - c) * fastest / sum of all speeds`: a job that never gets a
+//! tensor twice needs every sample that is not pinned read anew in each of its epochs, and the others can live on what is
+//! read for the fastest. With a window of 2 % of the samples, a job twice as fast as another and three whose speeds have
+//! nothing to do with each other read under 1 % more than that, eight of eight speeds a tenth.
 //!
 //! The complications:
 //! - **The window is full** when a job runs ahead of the others. It then prefers samples that *fewest* others lack, which need no place,
@@ -32,8 +34,9 @@
 //!   through the other. While they run at equal speed, each half stays what it is from epoch to epoch and is shuffled only within
 //!   itself: where a sample stands in one epoch and in the next correlates by 3/4. Which half a sample is in is up to chance,
 //!   and jobs in step have one part, a shuffle like any other. `mixing` breaks the parts up: with that chance a job passes the
-//!   window by and takes any sample it lacks. At .1 the
-//!   correlation falls to .19 within ten epochs, for 3.4 % more reads.
+//!   window by and takes any sample it lacks. [`SHARED_MIXING`] says what that costs and what it is worth.
+//! - **Pinned samples stay in their parts** for the same reason. Those that came into memory while one job ran alone are in the part
+//!   that it went through alone; jobs that share get them there, not spread over the epoch, until mixing has spread them.
 //!
 //! Exactly once is kept by each job's [`Ledger`](crate::Ledger), as everywhere. A sample is *lacked*, then *leased* with the choice, then *served*, *failed*
 //! or *released* (lacked again).
@@ -46,5 +49,5 @@ mod window;
 
 pub use order::SharedOrder;
 pub use seats::{JobKey, Seat};
-pub use vocabulary::{Choice, Home, Part, SharedError, SharedSettings, SharedStats, Verdict};
+pub use vocabulary::{Choice, Home, Part, SHARED_MIXING, SharedError, SharedSettings, SharedStats, Verdict};
 pub use window::EntryId;

@@ -1,4 +1,4 @@
-//! Samples prepared by worker processes: how a dataset written in Python is served.
+//! Samples prepared by worker processes, or by threads that run Python: how a dataset written in Python is served.
 //!
 //! Every worker thread of the engine has one process of its own and talks to it over a socket: samples out, results back. So
 //! the engine schedules by the sample, as for native datasets: a process that is at a slow sample holds up nobody else.
@@ -8,6 +8,7 @@
 //! own, and copied from there. Which arrays a sample has is not known beforehand: the first worker to finish a sample
 //! proposes a *schema*, and batches opened from then on have shared memory laid out by it.
 
+mod handover;
 mod kept;
 mod keys;
 mod lifeline;
@@ -17,6 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+pub use handover::{Connection, Handover};
 use kept::{Keeping, Looked};
 use keys::Keys;
 pub use keys::{FIRST_KEYED, Key};
@@ -45,11 +47,11 @@ pub trait Revive: Send + Sync {
     /// What became of a worker that no longer answers, as the end of a sentence: "was killed by signal 9 (SIGKILL)".
     fn post_mortem(&self, worker: usize) -> String;
 
-    /// Starts a worker anew and returns the socket to it.
+    /// Starts a worker anew and returns the way to it.
     ///
     /// # Errors
-    /// When no process can be started.
-    fn revive(&self, worker: usize) -> std::io::Result<UnixStream>;
+    /// When no process or thread can be started.
+    fn revive(&self, worker: usize) -> std::io::Result<Connection>;
 }
 
 /// What a job with worker processes is made of.
@@ -132,16 +134,16 @@ impl ProcessPreparation {
     ///
     /// # Errors
     /// When a socket cannot be duplicated.
-    pub fn use_workers(&self, sockets: Vec<UnixStream>) -> std::io::Result<()> {
+    pub fn use_workers(&self, connections: Vec<Connection>) -> std::io::Result<()> {
         let mut workers = self.shared.workers();
         workers.generation += 1;
         workers.ended = false;
         workers.idle.clear();
         workers.sockets.clear();
         let generation = workers.generation;
-        for (number, socket) in sockets.into_iter().enumerate() {
-            workers.sockets.push(Some(socket.try_clone()?));
-            workers.idle.push(Link::new(number, generation, socket));
+        for (number, connection) in connections.into_iter().enumerate() {
+            workers.sockets.push(Some(connection.socket.try_clone()?));
+            workers.idle.push(Link::new(number, generation, connection));
         }
         workers.idle.reverse(); // taken from the end: worker 0 first
         Ok(())
@@ -260,7 +262,7 @@ impl Preparer for ProcessPreparer {
             match self.ask(&part, &mut From(start, rows)) {
                 Ok(done) => answers.extend(done),
                 Err(_) if self.shared.workers().ended => {
-                    let reason = "its worker process was ended".to_owned();
+                    let reason = "its worker was ended".to_owned();
                     answers.extend(order.samples[start..].iter().map(|&sample| {
                         let name = self.shared.keys.name(sample);
                         let failure = Failure::new(sample, name, "worker_lost", reason.clone());
@@ -367,10 +369,11 @@ impl ProcessPreparer {
                 }
                 Ok(Answer::Schema { batch_bytes, description }) => {
                     // The first proposal counts. Without memory for it samples just travel one by one.
-                    if shared.schema.get().is_none()
-                        && let Ok(arena) = Arena::shared(batch_bytes, shared.slots)
-                    {
-                        let _ = shared.schema.set(Schema { description, arena });
+                    if shared.schema.get().is_none() {
+                        let memory = if link.is_thread() { Arena::new } else { Arena::shared };
+                        if let Ok(arena) = memory(batch_bytes, shared.slots) {
+                            let _ = shared.schema.set(Schema { description, arena });
+                        }
                     }
                 }
                 // A worker answers when the whole order is done; how far it got is in its mailbox.
@@ -388,10 +391,13 @@ impl ProcessPreparer {
             LinkError::Closed => String::new(),
             LinkError::Broken(text) => format!(" ({text})"),
         };
-        let reason = format!(
-            "DataLoader worker {worker} {story} while it prepared this sample{detail}. Look for an out-of-memory kill or a \
-             crash in native code; num_workers=0 prepares it in this process"
-        );
+        let advice = if self.link.as_ref().is_some_and(Link::is_thread) {
+            "Have the dataset raise an Exception instead, which is reported with its traceback"
+        } else {
+            "Look for an out-of-memory kill or a crash in native code; num_workers=0 prepares it in this process"
+        };
+        let reason =
+            format!("DataLoader worker {worker} {story} while it prepared this sample{detail}. {advice}");
         Failure::new(sample, self.shared.keys.name(sample), "worker_lost", reason)
     }
 
@@ -401,8 +407,8 @@ impl ProcessPreparer {
         else {
             return false;
         };
-        let Ok(socket) = self.shared.revive.revive(worker) else { return false };
-        let Ok(second) = socket.try_clone() else { return false };
+        let Ok(connection) = self.shared.revive.revive(worker) else { return false };
+        let Ok(second) = connection.socket.try_clone() else { return false };
         let mut workers = self.shared.workers();
         if workers.generation != generation {
             return false;
@@ -410,7 +416,7 @@ impl ProcessPreparer {
         if let Some(slot) = workers.sockets.get_mut(worker) {
             *slot = Some(second);
         }
-        self.link = Some(Link::new(worker, generation, socket));
+        self.link = Some(Link::new(worker, generation, connection));
         true
     }
 }

@@ -30,7 +30,7 @@ pub fn drawn_batches(batches: &[Vec<u64>], samples: u32) -> EpochPlan {
 }
 
 /// Long enough that only a hang reaches it.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The bytes of a sample in an epoch.
 pub fn expected(sample: SampleId, epoch: u32, bytes: usize) -> Vec<u8> {
@@ -233,7 +233,15 @@ pub fn epoch(
 pub fn worker_threads() -> usize {
     std::fs::read_dir("/proc/self/task")
         .unwrap()
-        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
-        .filter(|name| name.starts_with("sutler-"))
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok())
+        .filter(|status| is_worker(status))
         .count()
+}
+
+/// Whether the kernel's line about a thread is of a worker. One that is ending is none: it may have been joined already.
+fn is_worker(status: &str) -> bool {
+    const EXITING: u32 = 0x4;
+    let (head, rest) = status.rsplit_once(')').unwrap();
+    let flags: u32 = rest.split_whitespace().nth(6).unwrap().parse().unwrap();
+    head.contains("(sutler-") && flags & EXITING == 0
 }
