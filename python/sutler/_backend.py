@@ -133,7 +133,7 @@ class NativeBackend:
                 f"cache keeps images, and {type(self._dataset).__name__} holds sound; leave cache out, and let the "
                 "page cache of the system keep the files"
             )
-        encoded, decoded = read_split(wanted.split)
+        encoded, decoded, _ = read_split(wanted.split)
         cache = _sutler.Cache(
             self._dataset._native,
             budget_bytes=wanted.memory,
@@ -248,6 +248,12 @@ class ProcessBackend:
             loader._batched() and bulk_getter(dataset) is not None
         )
         self._batch_rows = 1
+        self._seed = loader.seed
+        self._cache_wanted = loader._prepared_cache
+        self._cache = self._make_cache()
+        #: What the cache held when it was given up.
+        self._cache_figures: dict[str, Any] | None = None
+        self._owner = os.getpid()
         self._pool: WorkerPool | ThreadPool | None = None
         self._epochs = 0
         self._table = KeyTable()
@@ -264,9 +270,29 @@ class ProcessBackend:
         )
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
+    def _make_cache(self) -> _sutler.Cache | None:
+        """Made at once, as for native datasets: a size that cannot be had is known before training begins."""
+        wanted = self._cache_wanted
+        if wanted is None:
+            return None
+        return _sutler.Cache.of_prepared(
+            samples=len(self._dataset), budget_bytes=wanted.memory, policy=wanted.policy, seed=self._seed
+        )
+
+    def cache(self) -> _sutler.Cache | None:
+        """Where the deterministic part of samples is kept; a forked child has a cache of its own."""
+        if self._owner != os.getpid():
+            self.forget()
+        return self._cache
+
     def cache_figures(self) -> dict[str, Any] | None:
-        """There is no cache for datasets written in Python."""
-        return None
+        """What the cache holds, if there is one."""
+        cache = self.cache()
+        return self._cache_figures if cache is None else json.loads(cache.figures())
+
+    def give_up_cache(self) -> None:
+        """Nobody needs the cache any more; its figures stay."""
+        self._cache_figures, self._cache = self.cache_figures(), None
 
     def make_job(
         self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
@@ -287,6 +313,7 @@ class ProcessBackend:
             errors_max=self._policy.max,
             errors_rate=self._policy.rate,
             lateness=self._lateness,
+            cache=self.cache(),
         )
 
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
@@ -315,6 +342,7 @@ class ProcessBackend:
             trainer=os.getpid(),
             collate_batches=loader._collation() if loader._collates_in_workers() else None,
             leaves_out=self._policy.name != "raise",
+            cache=self.cache() if wants_threads(loader.multiprocessing_context) else None,
         )
 
     def announce_keys(self, job: _sutler.Job) -> None:
@@ -342,9 +370,11 @@ class ProcessBackend:
             self.end()
 
     def forget(self) -> None:
-        """The workers are the parent's."""
+        """The workers are the parent's, and so is the cache that they read."""
         self._pool = None
         self._epochs = 0
+        self._owner = os.getpid()
+        self._cache = self._make_cache()
 
     def hang_up(self, job: _sutler.Job) -> None:
         """Ends every conversation; the processes see it and end."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
-from sutler._backend import BatchSource, length_of
+from sutler._backend import BatchSource, ProcessBackend, length_of
 from sutler._epoch import Position, Progress
 from sutler._keys import KeyTable
 from sutler._python_batches import InlineBatches, drawn_batches
@@ -91,6 +91,7 @@ def _plan_in_process(loader: Loader, position: Position, first: int) -> InlineBa
         epoch=position.epoch,
         keys=keys,
         figures=loader._inline,
+        cache=loader._backend.cache() if isinstance(loader._backend, ProcessBackend) else None,
     )
     loader._inline_failures = source.failures
     return source

@@ -15,9 +15,10 @@ import numpy.random  # NumPy loads it when first used, and it must be there to b
 from sutler import _payload, _schema, _sutler, _worker_errors
 from sutler._collated import Collated, CollatedLayout, Handed, NotCollated
 from sutler._cuda import make_pinner
-from sutler._fetch import bulk_getter, collate_seed, fetch_many, sample_seed, samples_seed
+from sutler._fetch import bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
 from sutler._keys import KeyTable
 from sutler._output import converter
+from sutler._parts import Parts, pack, parts_of
 from sutler._run import AssembledBatches
 from sutler.errors import ErrorBudgetExceeded, Failure, RankOutOfStep, SampleError, sample_error
 from sutler.transforms.tail import seeded
@@ -209,8 +210,13 @@ class InlineBatches:
         epoch: int,
         keys: KeyTable,
         figures: TrainerFigures,
+        cache: _sutler.Cache | None,
     ) -> None:
         self._dataset = loader.dataset
+        self._parts = parts_of(loader.dataset)
+        self._cache = cache
+        #: Of the batch in the making, how many samples were made from what the cache had kept.
+        self._recalled = 0
         self._batches: Iterator[tuple[int, tuple[list[int], Progress]]] = enumerate(batches)
         #: How many batches there are in all, where that is known.
         self.total = total
@@ -256,6 +262,7 @@ class InlineBatches:
     def _make(self, number: int, keys: list[Any]) -> tuple[Any] | None:
         """The batch of some keys, unless every sample of it was left out."""
         asked_for = len(keys)
+        self._recalled = 0
         keys, samples = self._samples(keys)
         if not samples:
             if self._in_step and asked_for:
@@ -264,6 +271,7 @@ class InlineBatches:
         made = self._collation.collate(keys, samples)
         self._figures.batches += 1
         self._figures.samples += len(samples)
+        self._figures.recalled += self._recalled
         return (_append_ids(made, keys, self._single, self._convert) if self._return_ids else made,)
 
     def _samples(self, keys: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -305,8 +313,29 @@ class InlineBatches:
         if self._many is not None:
             with seeded(samples_seed(self._seed, self._epoch, [key])):
                 return fetch_many(self._many, [key])[0]
+        if self._parts is not None:
+            return self._sample_in_parts(self._parts, key)
         with seeded(sample_seed(self._seed, self._epoch, key)):
             return self._dataset[key]
+
+    def _sample_in_parts(self, parts: Parts, key: Any) -> Any:
+        """A sample whose deterministic part comes from the cache, or goes there."""
+        number = self._keys.number(key)
+        copy = self._cache.recall(number) if self._cache is not None else None
+        if copy is not None:
+            prepared = _payload.load(memoryview(copy))
+        else:
+            with seeded(prepare_seed(key)):
+                prepared = parts.prepare(key)
+            if self._cache is not None:  # before it is augmented, which may change it
+                head, views, size = pack(prepared, key)
+                packed = bytearray(size)
+                _payload.write(memoryview(packed), head, views)
+                self._cache.keep(number, packed)
+        with seeded(sample_seed(self._seed, self._epoch, key)):
+            sample = parts.augment(key, prepared)
+        self._recalled += copy is not None
+        return sample
 
     def close(self) -> None:
         """Makes no more batches."""

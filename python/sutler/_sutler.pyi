@@ -14,6 +14,7 @@ __all__ = [
     "Array",
     "Batch",
     "Cache",
+    "CacheReader",
     "Dataset",
     "Engine",
     "Handover",
@@ -180,7 +181,7 @@ class Engine:
 
 @final
 class Cache:
-    """A cache for the samples of one dataset, as one pipeline makes them."""
+    """A cache for the samples of one dataset, as one pipeline or a dataset written in Python makes them."""
 
     def __new__(
         cls,
@@ -193,8 +194,19 @@ class Cache:
         seed: int,
         any_split: bool,
     ) -> Cache: ...
+    @staticmethod
+    def of_prepared(*, samples: int, budget_bytes: int, policy: str, seed: int) -> Cache: ...
+    def recall(self, sample: int) -> bytearray | None: ...
+    def keep(self, sample: int, data: bytes | bytearray) -> None: ...
     def set_split(self, encoded_percent: int, decoded_percent: int) -> None: ...
     def figures(self) -> str: ...
+
+@final
+class CacheReader:
+    """A trainer's cache, as its worker processes read it."""
+
+    def __new__(cls, descriptor: int, blocks: int, slots: int) -> CacheReader: ...
+    def read(self, sample: int, first_block: int) -> bytearray | None: ...
 
 @final
 class Job:
@@ -238,6 +250,7 @@ class Job:
         errors_max: int | None = None,
         errors_rate: float | None = None,
         lateness: int | None = None,
+        cache: Cache | None = None,
     ) -> Job: ...
     def use_workers(self, ways: Sequence[tuple[int, Handover | None]]) -> None: ...
     def hang_up(self) -> None: ...

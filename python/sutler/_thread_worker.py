@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sutler import _sutler, _worker_errors
+from sutler import _payload, _sutler, _worker_errors
 from sutler._collated import Collated, Handed
 from sutler._schema_writer import SchemaWriter
 from sutler._worker import Broken, Hangup, Worker, WorkerOptions, initialise
@@ -67,6 +67,15 @@ class ThreadWorker(Worker):
     def _leave(self, value: Any) -> tuple[int, int]:
         self._seat.handover.leave(Handed(value))
         return 0, HANDED_OVER
+
+    def _leave_prepared(
+        self, number: int, head: bytes, views: list[memoryview], size: int
+    ) -> tuple[int, int]:
+        if self._options.cache is not None:
+            packed = bytearray(size)
+            _payload.write(memoryview(packed), head, views)
+            self._options.cache.keep(number, packed)
+        return 0, 0
 
     def _leave_collated(self, collated: Collated, offset: int) -> tuple[int, int, int]:
         return 0, *self._leave(collated)

@@ -16,12 +16,20 @@ from sutler._arguments import (
     place_in_job,
     warn_of_many_workers,
 )
-from sutler._backend import Backend, BatchSource, default_workers, length_of, make_backend
+from sutler._backend import (
+    Backend,
+    BatchSource,
+    ProcessBackend,
+    default_workers,
+    length_of,
+    make_backend,
+)
 from sutler._beginning import begin_epoch
 from sutler._engine_room import EngineRoom
 from sutler._epoch import EpochIterator, Position
 from sutler._figures import TrainerFigures
 from sutler._output import Output, resolve_output
+from sutler._parts import cache_for
 from sutler._python_batches import default_collate
 from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, as_pytorchs, with_set_epoch
 from sutler._state import check_state, make_state
@@ -31,7 +39,7 @@ from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
 from sutler._threads import THREAD
 from sutler.audio import LengthBuckets
-from sutler.cache import Cache, read_cache
+from sutler.cache import Cache, check_alone, read_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
 
@@ -89,7 +97,8 @@ class Loader(Generic[BatchType]):
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
         cache: How much memory to keep samples in from one epoch to the next: bytes, ``"8GiB"``, or a
-            :class:`sutler.Cache`, which says more. Batches hold the same bytes with and without it.
+            :class:`sutler.Cache`, which says more. Batches hold the same bytes with and without it. A dataset written
+            in Python says what may be kept: see :class:`sutler.PreparedDataset`.
         errors: What a bad sample does: ``"raise"``, ``"skip"``, or a budget such as ``sutler.Errors(max=100)``.
         return_ids: Yield the samples' indices as the last element of each batch.
         output: ``"torch"``, ``"numpy"`` or ``"dlpack"``; PyTorch where it is installed.
@@ -211,12 +220,12 @@ class Loader(Generic[BatchType]):
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
         self._place = place_in_job(rank, world_size)
         self.cache = read_cache(cache)
-        if self.cache is not None and not isinstance(dataset, NativeDataset):
-            raise ValueError(
-                "cache keeps the samples of native datasets (sutler.ImageFolder, sutler.Manifest), and "
-                f"{type(dataset).__module__}.{type(dataset).__qualname__} is none. Leave cache out; the dataset "
-                "may keep its samples itself."
-            )
+        if self.cache is not None and agent is None:
+            check_alone(self.cache)
+        #: What of it a dataset written in Python can use.
+        self._prepared_cache = (
+            None if isinstance(dataset, NativeDataset) else cache_for(self.cache, dataset, stacklevel=2)
+        )
         self.errors = errors
         self.return_ids = return_ids
         self.channels_last = channels_last
@@ -516,6 +525,8 @@ class Loader(Generic[BatchType]):
             self._streams.end()
         else:
             self._room.close()
+            if isinstance(self._backend, ProcessBackend):
+                self._backend.give_up_cache()
         self._iterators.clear()
 
     def __enter__(self) -> Loader[BatchType]:

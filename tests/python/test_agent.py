@@ -647,6 +647,27 @@ def test_jobs_share_what_is_prepared(photos: Path, tmp_path: Path) -> None:
         assert pool["served"]["taken"] == sum(each["served"]["augmented"] for each in figures)
 
 
+def test_an_augmented_share_of_the_memory_is_the_window(photos: Path, tmp_path: Path) -> None:
+    agent = Agent(tmp_path / "agent.sock", "--memory", "2MiB", "--split", "0-50-50")
+    with contextlib.ExitStack() as stack:
+        stack.callback(agent.stop)
+        arguments = SHARED | {"cache": sutler.Cache("1GiB", split="0-50-50")}  # the agent's own counts
+        loaders = [
+            stack.enter_context(sutler.Loader(dataset(photos), agent=agent.socket, seed=seed, **arguments))
+            for seed in range(2)
+        ]
+        take_turns(loaders, 3)
+        figures = [loader.stats() for loader in loaders]
+        samples = len(loaders[0].dataset)
+        assert sum(each["served"]["augmented"] for each in figures) > 2 * samples
+        shared = agent.status()["shared"]
+        assert shared["split"] == "0-50-50"
+        assert 0 < shared["window_bytes_max"] <= 1 << 20
+        (cache,) = shared["caches"]
+        assert cache["budget_bytes"] == 1 << 20
+        assert sum(each["storage_reads"] for each in figures) < samples * 3
+
+
 def test_an_agents_cache_serves_all_jobs(photos: Path, tmp_path: Path) -> None:
     agent = Agent(tmp_path / "agent.sock", "--memory", "64MiB", "--split", "0-100-0")
     with contextlib.ExitStack() as stack:
@@ -693,7 +714,8 @@ def test_shared_order_without_an_agent_is_an_order_like_any_other(photos: Path) 
     ("options", "message"),
     [
         (["--split", "50-40-0"], "is no split"),
-        (["--split", "50-40-10"], "--window is for"),
+        (["--split", "50-40-10"], "say how much with --memory"),
+        (["--memory", "8MiB", "--split", "50-40-10", "--window", "0.1"], "leave one of them out"),
         (["--window", "2"], "is no share of a dataset"),
         (["--memory", "lots"], "lots"),
     ],

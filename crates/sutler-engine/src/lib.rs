@@ -23,6 +23,7 @@ mod process;
 mod profile;
 mod run;
 mod run_state;
+mod streamed;
 
 pub use audio::{AudioPreparation, audio_headers};
 pub use bare::bare_rate;

@@ -41,7 +41,7 @@ mod _sutler {
     #[pymodule_export]
     use crate::batch::Batch;
     #[pymodule_export]
-    use crate::cache::{Cache, parse_size};
+    use crate::cache::{Cache, CacheReader, parse_size};
     #[pymodule_export]
     use crate::dataset::Dataset;
     #[pymodule_export]

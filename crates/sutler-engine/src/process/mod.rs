@@ -9,6 +9,7 @@
 //! proposes a *schema*, and batches opened from then on have shared memory laid out by it.
 
 mod handover;
+mod kept;
 mod keys;
 mod lifeline;
 mod link;
@@ -18,11 +19,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use handover::{Connection, Handover};
+use kept::{Keeping, Looked};
 use keys::Keys;
 pub use keys::{FIRST_KEYED, Key};
 pub use lifeline::end_with;
 use link::{Answer, Link, LinkError, RowAnswer};
-use sutler_core::SampleId;
+use sutler_core::{Form, SampleId};
+use sutler_store::cache::Cache;
 
 use crate::{
     Arena, Elsewhere, Failure, ForeignRow, Order, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord,
@@ -61,6 +64,8 @@ pub struct ProcessOptions {
     pub slots: usize,
     /// Whether a batch is one worker's: where the workers collate, or the dataset is asked for many samples at once.
     pub whole_batches: bool,
+    /// Where the deterministic part of samples is kept, in memory that other processes can map.
+    pub cache: Option<Arc<Cache>>,
 }
 
 /// A proposal for the layout of batches, and the memory made for it.
@@ -78,6 +83,7 @@ struct Shared {
     retry: bool,
     slots: usize,
     whole_batches: bool,
+    keeping: Option<Keeping>,
 }
 
 /// One generation of worker processes.
@@ -119,6 +125,7 @@ impl ProcessPreparation {
                 retry: options.retry,
                 slots: options.slots,
                 whole_batches: options.whole_batches,
+                keeping: options.cache.map(Keeping::new),
             }),
         }
     }
@@ -313,16 +320,17 @@ impl ProcessPreparer {
         let rows = self.converse(order, places)?;
         let each = started.elapsed() / rows.len().max(1) as u32;
         self.mean = Some(self.mean.map_or(each, |mean| (mean * 7 + each) / 8));
-        let answers = rows.into_iter().zip(order.samples).enumerate().map(|(index, (row, &sample))| {
-            let begun = started + each * index as u32;
-            let record = SampleRecord { started: begun, decode: each, ..SampleRecord::start() };
-            Elsewhere { record, result: row_result(&self.shared.keys, sample, row) }
-        });
+        let answers =
+            rows.into_iter().zip(order.samples).enumerate().map(|(index, ((row, served), &sample))| {
+                let begun = started + each * index as u32;
+                let record = SampleRecord { started: begun, decode: each, served, ..SampleRecord::start() };
+                Elsewhere { record, result: row_result(&self.shared.keys, sample, row) }
+            });
         Ok(answers.collect())
     }
 
-    /// Sends an order and waits for the answers.
-    fn converse(&mut self, order: &Order<'_>, places: &mut dyn Rows) -> Result<Vec<RowAnswer>, Lost> {
+    /// Sends an order and waits for the answers; with each comes the form its sample was found in.
+    fn converse(&mut self, order: &Order<'_>, places: &mut dyn Rows) -> Result<Vec<(RowAnswer, Form)>, Lost> {
         let shared = Arc::clone(&self.shared);
         let mut workers = shared.workers();
         if self.link.as_ref().is_none_or(|link| link.generation() != workers.generation) {
@@ -338,14 +346,19 @@ impl ProcessPreparer {
         }
         let keys = shared.keys.of(order.samples);
         link.send_keys(keys.iter().map(|(sample, key)| (*sample, key.bytes.as_slice()))).map_err(lost)?;
-        link.send_order(order, places).map_err(lost)?;
-        let mut rows: Vec<RowAnswer> = Vec::with_capacity(order.samples.len());
+        let mut looked = shared.keeping.as_ref().map(|keeping| keeping.look_up(order.samples));
+        if let Some(keeping) = &shared.keeping {
+            link.announce_cache(keeping.cache().memory()).map_err(lost)?;
+        }
+        link.send_order(order, places, looked.as_ref()).map_err(lost)?;
+        let mut rows: Vec<(RowAnswer, Form)> = Vec::with_capacity(order.samples.len());
         let worker = link.worker();
         let is_alive = || shared.workers().ended || shared.revive.is_alive(worker);
         loop {
             match link.receive(&is_alive) {
                 Ok(Answer::Row(row)) => {
-                    rows.push(row);
+                    let found = found_in(looked.as_mut(), rows.len(), &row);
+                    rows.push((row, found));
                     if rows.len() == order.samples.len() {
                         return Ok(rows);
                     }
@@ -408,9 +421,17 @@ impl ProcessPreparer {
     }
 }
 
+/// The form in which an order's next sample was found. What is new in it is kept.
+fn found_in(looked: Option<&mut Looked<'_>>, index: usize, row: &RowAnswer) -> Form {
+    match (looked, row) {
+        (Some(looked), RowAnswer::Done { prepared: Some(prepared), .. }) => looked.settle(index, prepared),
+        _ => Form::Storage,
+    }
+}
+
 fn row_result(keys: &Keys, sample: SampleId, row: RowAnswer) -> Result<ForeignRow, Failure> {
     match row {
-        RowAnswer::Done { in_block, payload } => Ok(ForeignRow { in_block, payload }),
+        RowAnswer::Done { in_block, payload, .. } => Ok(ForeignRow { in_block, payload }),
         RowAnswer::Raised { text, exception } => Err(Failure {
             exception: Some(exception),
             ..Failure::new(sample, keys.name(sample), "exception", text)

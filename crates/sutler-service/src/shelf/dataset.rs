@@ -13,7 +13,7 @@ use sutler_store::Files;
 use sutler_store::cache::{Backing, Cache, CacheOptions, Memory};
 
 use super::planner::Planner;
-use super::{ShelfOptions, SplitChoice, new_pool};
+use super::{ShelfOptions, new_pool};
 use crate::spec::JobError;
 
 /// How many samples are asked for their size: enough for a mean to a few percent, in a few milliseconds.
@@ -21,9 +21,6 @@ const ASKED: u32 = 256;
 
 /// What a sample is taken to have where none tells its size: a photograph of half a megapixel.
 const TYPICAL_ENCODED: u64 = 100_000;
-
-/// A window has room for some samples, however small the dataset.
-const MIN_WINDOW_SAMPLES: f64 = 8.0;
 
 /// What a finished sample takes where sizes differ: a picture of 512 by 512.
 const TYPICAL_ROW: u64 = 512 * 512 * 3;
@@ -34,7 +31,7 @@ pub(super) struct Shelved {
     place: String,
     /// What its files looked like when it was put here.
     sizes: Sizes,
-    samples: u32,
+    pub samples: u32,
     /// An average sample as stored.
     encoded_bytes: u64,
     /// What all of it takes as stored: how much memory it could use, compared with other datasets.
@@ -113,20 +110,21 @@ impl Member {
 impl Shelved {
     pub fn new(place: String, sizes: Sizes, options: &ShelfOptions) -> Result<Self, JobError> {
         let Sizes { samples, mean_bytes: encoded_bytes, .. } = sizes;
-        let (split, planning) = match options.split {
-            SplitChoice::Fixed(split) => (split, Planning::Fixed(split)),
-            SplitChoice::Auto => (Split::new(100, 0, 0), Planning::Due),
+        let (split, planning) = match options.kept_split() {
+            Some(split) => (split, Planning::Fixed(split)),
+            None => (Split::new(100, 0, 0), Planning::Due),
         };
+        let memory = options.kept_bytes();
         let cache_options = CacheOptions {
             // What it may take of this changes with the other datasets; what it does not take costs nothing.
-            budget_bytes: options.memory,
+            budget_bytes: memory,
             samples: samples as usize,
             split: [split.encoded, split.decoded],
             policy: Policy::Pinned,
             seed: 0,
             backing: Backing::Private,
         };
-        let cache = match options.memory {
+        let cache = match memory {
             0 => None,
             _ if matches!(planning, Planning::Due) => Some(Arc::new(Cache::for_any_split(&cache_options)?)),
             _ => Some(Arc::new(Cache::new(&cache_options)?)),
@@ -230,32 +228,37 @@ impl Shelved {
         }
     }
 
-    /// The pool, with room for what this job shares.
-    pub fn pool(&mut self, job: &Arc<Job>, window: f64) -> Arc<Pool> {
-        let row_bytes = Member::new(job).row_bytes;
-        let (samples, window_samples) = (self.samples, self.window_samples(window));
-        let pool = self.pool.get_or_insert_with(|| {
-            new_pool(samples, (window_samples * row_bytes as f64) as u64, SHARED_MIXING)
-        });
-        Arc::clone(pool)
+    /// The pool; how large its window is depends on who shares.
+    pub fn pool(&mut self) -> Arc<Pool> {
+        let samples = self.samples;
+        Arc::clone(self.pool.get_or_insert_with(|| new_pool(samples, 0, SHARED_MIXING)))
     }
 
-    fn window_samples(&self, window: f64) -> f64 {
-        (f64::from(self.samples) * window).max(MIN_WINDOW_SAMPLES)
+    /// Whether jobs share what is prepared.
+    pub fn shares(&self) -> bool {
+        self.members.values().any(|member| member.shares)
     }
 
-    /// Gives the window room for as many samples as it should hold: finished ones, and beside them, where transforms differ, what they have in
-    /// common.
-    pub fn resize_window(&self, window: f64) {
-        let Some(pool) = &self.pool else { return };
+    /// What a sample takes in the window: a finished one, and beside it, where transforms differ, what they have in common.
+    pub fn window_each(&self) -> u64 {
         let sharing = || self.members.values().filter(|member| member.shares);
         let row_bytes = sharing().map(|member| member.row_bytes).max().unwrap_or(TYPICAL_ROW);
         let mut kinds: Vec<&str> = sharing().map(|member| member.finished.as_str()).collect();
         kinds.sort_unstable();
         kinds.dedup();
-        let each = if kinds.len() > 1 { row_bytes + self.encoded_bytes } else { row_bytes };
-        // A decoded picture may take the place of two: fewer then stand in the window, but decoding them again would cost more.
-        pool.set_window((self.window_samples(window) * each as f64) as u64, 2 * each);
+        if kinds.len() > 1 { row_bytes + self.encoded_bytes } else { row_bytes }
+    }
+
+    pub fn window_bytes(&self) -> u64 {
+        self.pool.as_ref().map_or(0, |pool| pool.window_bytes())
+    }
+
+    /// Gives the window room for so many bytes.
+    pub fn set_window(&self, bytes: u64) {
+        if let Some(pool) = &self.pool {
+            // A decoded picture may take the place of two: fewer then stand in the window, but decoding them again would cost more.
+            pool.set_window(bytes, 2 * self.window_each());
+        }
     }
 
     pub fn cache_figures(&self) -> Option<Value> {

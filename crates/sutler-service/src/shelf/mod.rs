@@ -4,6 +4,7 @@
 //! the forms. One budget is divided over the datasets that are in use ([`sutler_core::divide`]). A dataset whose last job has left stays for a while, since the next job of a
 //! hyper-parameter search comes when the last one has gone, and then gives back what it had.
 
+mod budget;
 mod dataset;
 mod planner;
 
@@ -26,11 +27,11 @@ use crate::spec::{DatasetSpec, JobError, JobSpec, ListingSpec, MediaSpec};
 /// How much an agent keeps, and in which forms.
 #[derive(Clone, Copy, Debug)]
 pub struct ShelfOptions {
-    /// The bytes for kept samples of all datasets together; 0 for none.
+    /// The bytes for the samples of all datasets together; 0 for none.
     pub memory: u64,
-    /// How they are shared out.
+    /// How they are shared out: encoded, decoded, and augmented, which are the windows.
     pub split: SplitChoice,
-    /// The window of prepared samples, as a share of each dataset's samples.
+    /// The window of prepared samples as a share of each dataset's samples, where the split has none for it.
     pub window: f64,
     /// How long a dataset is kept whose last job has left.
     pub linger: Duration,
@@ -128,7 +129,7 @@ impl Shelf {
         shelved.idle_since = None;
         let cache = shelved.cache.clone();
         let measures = self.options.split == SplitChoice::Auto && shelved.begin_planning();
-        state.divide(self.options.memory);
+        state.divide(self.options.kept_bytes());
         drop(state);
         if measures {
             self.plan(&key, spec, files);
@@ -148,7 +149,7 @@ impl Shelf {
         if let Some(shelved) = state.get(key) {
             shelved.set_planner(planner);
         }
-        state.divide(self.options.memory);
+        state.divide(self.options.kept_bytes());
     }
 
     /// A client's job is made: it takes part in what is planned, and gets its pool and its name there if it wants one.
@@ -156,7 +157,7 @@ impl Shelf {
         let mut state = self.state();
         let Some(shelved) = state.get(&Key::of(spec)) else { return job };
         let job = if spec.shared {
-            let pool = shelved.pool(&job, self.options.window);
+            let pool = shelved.pool();
             let name = match &spec.name {
                 Some(name) => JobKey(hash_of(name) >> 1),
                 None => pool.new_job(),
@@ -166,8 +167,8 @@ impl Shelf {
             job
         };
         shelved.members.insert(client, Member::new(&job));
-        shelved.resize_window(self.options.window);
         shelved.replan(Some("the number of jobs has changed"));
+        state.resize_windows(&self.options);
         job
     }
 
@@ -180,10 +181,10 @@ impl Shelf {
             if shelved.members.is_empty() {
                 shelved.idle_since = Some(Instant::now());
             } else {
-                shelved.resize_window(self.options.window);
                 shelved.replan(Some("the number of jobs has changed"));
             }
         }
+        state.resize_windows(&self.options);
         drop(state);
         self.look();
     }
@@ -200,7 +201,8 @@ impl Shelf {
             }
         }
         if state.datasets.len() != before {
-            state.divide(self.options.memory);
+            state.divide(self.options.kept_bytes());
+            state.resize_windows(&self.options);
         }
     }
 
@@ -210,6 +212,8 @@ impl Shelf {
         let datasets = state.datasets.iter().map(|(_, shelved)| shelved);
         json!({
             "memory": self.options.memory,
+            "split": self.options.split.to_string(),
+            "windows_bytes_max": self.options.windows_bytes(),
             "caches": datasets.clone().filter_map(Shelved::cache_figures).collect::<Vec<_>>(),
             "pools": datasets.clone().filter_map(Shelved::pool_figures).collect::<Vec<_>>(),
             "datasets": datasets.map(Shelved::figures).collect::<Vec<_>>(),
@@ -232,6 +236,43 @@ impl State {
         changes.sort_by_key(|(shelved, share)| *share > shelved.share_bytes);
         for (shelved, share) in changes {
             shelved.set_share(share);
+        }
+    }
+
+    /// Gives each window the room it should have.
+    fn resize_windows(&mut self, options: &ShelfOptions) {
+        let datasets = || self.datasets.iter().map(|(_, shelved)| shelved);
+        let Some(memory) = options.windows_bytes() else {
+            for shelved in datasets() {
+                shelved.set_window(
+                    (options.window_samples(shelved.samples) * shelved.window_each() as f64) as u64,
+                );
+            }
+            return;
+        };
+        // No window takes more than all samples of its dataset.
+        let usable: Vec<u64> = datasets()
+            .map(|shelved| {
+                if shelved.shares() {
+                    u64::from(shelved.samples).saturating_mul(shelved.window_each())
+                } else {
+                    0
+                }
+            })
+            .collect();
+        let mut changes: Vec<(&Shelved, u64)> = datasets().zip(divide(memory, &usable)).collect();
+        changes.sort_by_key(|(shelved, bytes)| *bytes > shelved.window_bytes());
+        for (shelved, bytes) in changes {
+            shelved.set_window(bytes);
+        }
+    }
+}
+
+impl std::fmt::Display for SplitChoice {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fixed(split) => split.fmt(formatter),
+            Self::Auto => formatter.write_str("auto"),
         }
     }
 }

@@ -54,6 +54,14 @@ pub struct Offer {
     pub decoded_is_foreign: bool,
 }
 
+impl Offer {
+    /// Something that is kept decoded or not at all.
+    #[must_use]
+    pub fn decoded(bytes: usize) -> Self {
+        Self { decoded_bytes: Some(bytes), ..Self::default() }
+    }
+}
+
 /// What a cache holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CacheFigures {
@@ -84,8 +92,7 @@ pub struct FormFigures {
 pub struct Cache {
     memory: Memory,
     budget_bytes: AtomicU64,
-    /// Whether hits are written down.
-    notes_uses: bool,
+    policy: Policy,
     /// Decides who is in. Held for a decision, never while bytes are copied.
     state: Mutex<State>,
     /// After a fork the lock may be held for ever by a thread that is not there.
@@ -134,9 +141,8 @@ impl Cache {
         let partition = Partition::of_percent(memory.capacity_bytes(), 0, shares)?;
         let keeper = Keeper::new(partition, [policy; 3], seed);
         let state = Mutex::new(State { keeper, shares, corrupt: 0, evicted: Vec::new() });
-        let notes_uses = policy == Policy::Lru;
         let budget_bytes = AtomicU64::new(budget_bytes);
-        Ok(Self { memory, budget_bytes, notes_uses, state, owner: std::process::id() })
+        Ok(Self { memory, budget_bytes, policy, state, owner: std::process::id() })
     }
 
     /// Splits the budget anew, in percent: encoded, decoded. Nobody leaves at once: what a share has beyond its new size goes, the newest first, as the
@@ -198,6 +204,12 @@ impl Cache {
         self.memory.forms().contains(&form)
     }
 
+    /// Whether samples leave for others, so that one for which there is no room may still be let in.
+    #[must_use]
+    pub fn evicts(&self) -> bool {
+        self.policy != Policy::Pinned
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -210,7 +222,8 @@ impl Cache {
     #[must_use]
     pub fn get(&self, sample: SampleId, form: Form) -> Option<Held<'_>> {
         let held = self.memory.get(sample, form)?;
-        if self.notes_uses && self.is_here() {
+        // The others need not know who was used when.
+        if self.policy == Policy::Lru && self.is_here() {
             self.lock().keeper.get(sample, form);
         }
         Some(held)
@@ -244,7 +257,8 @@ impl Cache {
     #[must_use]
     pub fn reserve(&self, sample: SampleId, offer: &Offer) -> Option<Reservation<'_>> {
         let Offer { encoded_bytes, decoded_bytes, .. } = *offer;
-        if !self.is_here() {
+        // The policy's tables grow with the numbers that they are told of.
+        if !self.is_here() || !self.memory.knows(sample) {
             return None;
         }
         let mut state = self.lock();

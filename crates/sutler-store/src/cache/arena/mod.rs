@@ -10,7 +10,7 @@
 
 mod region;
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -83,6 +83,19 @@ pub(super) struct Broken;
 
 impl Arena {
     pub fn new(blocks: u32, slots: usize, backing: Backing) -> std::io::Result<Self> {
+        Self::laid_out(blocks, slots, |bytes| Region::new(bytes, backing))
+    }
+
+    /// Another process's arena, to read what that process holds for us: nothing can be taken, written or let go of.
+    pub fn open(file: OwnedFd, blocks: u32, slots: usize) -> std::io::Result<Self> {
+        Self::laid_out(blocks, slots, |bytes| Region::open(file, bytes))
+    }
+
+    fn laid_out(
+        blocks: u32,
+        slots: usize,
+        region: impl FnOnce(usize) -> std::io::Result<Region>,
+    ) -> std::io::Result<Self> {
         let count = blocks as usize;
         let checks = 0;
         let states = checks + count * 8;
@@ -90,10 +103,9 @@ impl Arena {
         let lengths = nexts + count * 4;
         let table = lengths + count * 4;
         let data = (table + slots * 4).next_multiple_of(BLOCK_BYTES);
-        let region = Region::new(data + count * BLOCK_BYTES, backing)?;
+        let region = region(data + count * BLOCK_BYTES)?;
         let free = Mutex::new(Free { first: NONE, count: 0, fresh: 0, limit: blocks });
-        let arena = Self { region, blocks, slots, states, nexts, lengths, checks, data, free };
-        Ok(arena)
+        Ok(Self { region, blocks, slots, states, nexts, lengths, checks, data, free })
     }
 
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
@@ -103,6 +115,15 @@ impl Arena {
     /// The size of the whole mapping.
     pub fn bytes(&self) -> usize {
         self.region.bytes()
+    }
+
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// How many entries the table has room for.
+    pub fn slots(&self) -> usize {
+        self.slots
     }
 
     /// How many blocks an entry takes.

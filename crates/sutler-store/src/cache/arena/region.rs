@@ -64,6 +64,21 @@ impl Region {
         Ok(Self { start, bytes, file })
     }
 
+    /// A region that another process has made, to be read only.
+    pub fn open(file: OwnedFd, bytes: usize) -> std::io::Result<Self> {
+        let there = rustix::fs::fstat(&file)?.st_size;
+        if usize::try_from(there).is_ok_and(|there| there < bytes) {
+            return Err(std::io::Error::other(format!("the memory has {there} bytes, not {bytes}")));
+        }
+        // SAFETY: a new mapping at an address the kernel chooses overlaps nothing, and it lies inside the file.
+        let start = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, &file, 0)
+        }?;
+        let start = NonNull::new(start.cast::<u8>())
+            .ok_or_else(|| std::io::Error::other("the mapping is at address 0"))?;
+        Ok(Self { start, bytes, file: Some(file) })
+    }
+
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -243,3 +243,18 @@ fn a_smaller_budget_keeps_the_first_and_a_larger_one_is_filled_again() {
     assert_eq!(cache.figures().used_bytes, 0);
     assert!(cache.reserve(SampleId(1), &sized(Some(KIB), None)).is_none());
 }
+
+#[test]
+fn a_sample_that_the_dataset_does_not_have_gets_no_seat() {
+    let options = CacheOptions {
+        budget_bytes: 100_000,
+        samples: 10,
+        split: [0, 100],
+        policy: Policy::Pinned,
+        seed: 0,
+        backing: Backing::Private,
+    };
+    let cache = Cache::new(&options).unwrap();
+    assert!(cache.reserve(SampleId(1 << 31), &sized(None, Some(1))).is_none());
+    assert!(cache.reserve(SampleId(9), &sized(None, Some(1))).is_some());
+}
