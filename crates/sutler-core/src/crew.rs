@@ -7,7 +7,8 @@
 //! the toil: counted in, more workers would make each sample look dearer, which would call for more workers still.
 //!
 //! Growing is prompt, shrinking is patient, and the two have a gap between them; where the processors are overrun already,
-//! whoever runs what, nothing grows.
+//! whoever runs what, nothing grows. What no mean can tell is whether more workers help at all: those that wait for storage which
+//! gives no more only wait longer. So growth is on trial: where it has brought nothing, it is taken back, and not tried again for a while.
 
 /// What is kept in reserve: demand is never perfectly even.
 const RESERVE: f64 = 1.1;
@@ -30,6 +31,15 @@ const PATIENCE: u32 = 4;
 /// How far reality may be from the means: samples of very uneven cost take more workers than their mean tells.
 const CORRECTION_MAX: f64 = 4.0;
 
+/// A trial has brought something when it has brought this share of what as many more workers might have.
+const WORTH: f64 = 0.5;
+
+/// How many observations pass before it is looked at what a trial has brought; what was under way before, and chance, have worn off then.
+const SETTLING: u32 = 5;
+
+/// For how many observations growth that has brought nothing is not tried again; the second time for twice as many, and so on.
+const GIVEN_UP_FOR: u32 = 120;
+
 /// Means that change by more than this factor are another workload, of which nothing is known yet.
 const ANOTHER_WORKLOAD: f64 = 2.0;
 
@@ -47,6 +57,8 @@ pub struct CrewLimits {
 /// What was seen since the last observation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CrewObservation {
+    /// How long ago that was, in seconds.
+    pub seconds: f64,
     /// Samples that workers finished.
     pub samples: u64,
     /// Seconds that workers, added up, spent on samples.
@@ -71,6 +83,8 @@ pub enum CrewReason {
     Demand,
     /// More would not find a free core.
     Cores,
+    /// More have brought nothing: something else sets the pace, storage most likely.
+    InVain,
 }
 
 impl CrewReason {
@@ -81,6 +95,7 @@ impl CrewReason {
             CrewReason::Beginning => "beginning",
             CrewReason::Demand => "demand",
             CrewReason::Cores => "cores",
+            CrewReason::InVain => "more were in vain",
         }
     }
 }
@@ -124,6 +139,26 @@ pub struct Crew {
     corrected_for: f64,
     /// For how many observations there have been too many workers, and the most that any of those called for.
     surplus: (u32, usize),
+    /// Samples per second, lately, with as many workers as now; 0 where that is not known.
+    rate: f64,
+    trial: Option<Trial>,
+    /// The number beyond which growth was in vain, and for how many more observations that counts.
+    in_vain: Option<(usize, u32)>,
+    /// How often on end it was.
+    vain_trials: u32,
+}
+
+/// Growth of which it is not known yet what it brings.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    /// The number of workers before.
+    workers: usize,
+    /// Samples per second with them.
+    rate: f64,
+    /// By what share that could have grown, had the workers been all that was missing.
+    hope: f64,
+    /// How many observations until it is judged.
+    left: u32,
 }
 
 impl Crew {
@@ -140,6 +175,10 @@ impl Crew {
             correction: 1.0,
             corrected_for: 0.0,
             surplus: (0, 0),
+            rate: 0.0,
+            trial: None,
+            in_vain: None,
+            vain_trials: 0,
         }
     }
 
@@ -157,19 +196,57 @@ impl Crew {
 
     /// Takes in what was seen; true when the number of workers changes.
     pub fn observe(&mut self, seen: &CrewObservation) -> bool {
-        let Some(demand) = seen.demand else { return false };
+        let before = self.workers;
+        self.decide(seen);
+        if self.workers != before {
+            self.rate = 0.0; // that of another number tells nothing
+        }
+        self.workers != before
+    }
+
+    fn decide(&mut self, seen: &CrewObservation) {
+        let Some(demand) = seen.demand else { return };
         if seen.samples == 0 || seen.working <= 0.0 {
-            return false;
+            return;
         }
         self.means.add(seen);
         let before = self.workers;
+        if seen.seconds > 0.0 {
+            let now = seen.samples as f64 / seen.seconds;
+            self.rate = if self.rate > 0.0 { f64::midpoint(self.rate, now) } else { now };
+        }
+        let rate = self.rate;
+        self.in_vain = self.in_vain.and_then(|(limit, left)| (left > 0).then(|| (limit, left - 1)));
+        if let Some(trial) = &mut self.trial {
+            trial.left = trial.left.saturating_sub(1);
+            let trial = *trial;
+            if trial.left > 0 {
+                return;
+            }
+            self.trial = None;
+            // A consumer that no longer waits takes what it needs, not what it could have.
+            if seen.waited > WAITING && rate < trial.rate * (1.0 + WORTH * trial.hope) {
+                self.workers = trial.workers;
+                self.reason = CrewReason::InVain;
+                self.in_vain = Some((trial.workers, GIVEN_UP_FOR << self.vain_trials.min(8)));
+                self.vain_trials += 1;
+                return;
+            }
+            self.vain_trials = 0;
+        }
         let (needed, reason) = self.needed(demand, seen);
         let called_for = self.within_limits(needed);
-        if called_for > self.workers {
+        // A few more of many are not worth a change: the means are not that exact.
+        if called_for > self.workers + self.workers / 8 {
             self.surplus = (0, 0);
-            if seen.queued <= OVERRUN * seen.working {
+            let in_vain = self.in_vain.is_some_and(|(limit, _)| self.workers >= limit);
+            if seen.queued <= OVERRUN * seen.working && !in_vain {
                 self.workers = called_for.min(self.workers * 2);
                 self.reason = reason;
+                let more = self.workers as f64 / before as f64 - 1.0;
+                // Who waits for half of the time can take twice as much, and no more.
+                let hope = more.min(seen.waited / (1.0 - seen.waited).max(1e-9));
+                self.trial = Some(Trial { workers: before, rate, hope, left: SETTLING });
             }
         } else if self.within_limits(needed * SURPLUS) < self.workers {
             let (times, most) = self.surplus;
@@ -182,7 +259,6 @@ impl Crew {
         } else {
             self.surplus = (0, 0);
         }
-        self.workers != before
     }
 
     /// How many workers the means call for, and what sets that number.
@@ -234,12 +310,15 @@ mod tests {
         step: f64,
         /// How far measurements are off, at most.
         noise: f64,
+        /// Samples per second that storage gives, however many ask for them.
+        storage: f64,
     }
 
     impl Workload {
         fn capacity(&self, workers: usize) -> f64 {
             let free = (self.cores as f64 - self.others).max(0.5);
-            (workers as f64 / (self.waiting + self.burning)).min(free / self.burning.max(1e-12))
+            let by_workers = workers as f64 / (self.waiting + self.burning);
+            by_workers.min(free / self.burning.max(1e-12)).min(self.storage)
         }
 
         /// What a second looks like with so many workers.
@@ -248,10 +327,15 @@ mod tests {
             let demand = 1.0 / self.step.max(1e-12);
             let capacity = self.capacity(workers);
             let rate = demand.min(capacity);
-            let toil = rate * (self.waiting + self.burning);
-            // Workers that the cores cannot carry wait for one.
-            let queued = if capacity < demand { (workers as f64 - toil).max(0.0) } else { 0.0 };
+            let mut toil = rate * (self.waiting + self.burning);
+            let mut queued = 0.0;
+            if capacity < demand && self.storage <= capacity {
+                toil = workers as f64; // all the rest of them wait for storage
+            } else if capacity < demand {
+                queued = (workers as f64 - toil).max(0.0); // those that the cores cannot carry wait for one
+            }
             CrewObservation {
+                seconds: 1.0,
                 samples: (rate * off()).round().max(1.0) as u64,
                 working: (toil + queued) * off(),
                 running: rate * self.burning * off(),
@@ -275,7 +359,7 @@ mod tests {
     }
 
     const STILL: Workload =
-        Workload { cores: 4, others: 0.0, waiting: 0.0, burning: 0.01, step: 0.0, noise: 0.0 };
+        Workload { cores: 4, others: 0.0, waiting: 0.0, burning: 0.01, step: 0.0, noise: 0.0, storage: 1e9 };
 
     #[test]
     fn work_that_burns_takes_a_worker_for_each_core() {
@@ -286,7 +370,10 @@ mod tests {
     fn work_that_waits_takes_as_many_as_keep_the_cores_busy() {
         // A tenth of the time on a processor: ten workers to a core.
         let workload = Workload { waiting: 0.009, burning: 0.001, ..STILL };
-        assert_eq!(trace(workload, 64, 20, 1)[..5], [8, 16, 32, 40, 40]);
+        assert_eq!(
+            trace(workload, 64, 20, 1)[..16],
+            [8, 8, 8, 8, 8, 16, 16, 16, 16, 16, 32, 32, 32, 32, 32, 40]
+        );
         assert_eq!(trace(workload, 24, 20, 1)[19], 24);
     }
 
@@ -305,6 +392,16 @@ mod tests {
     }
 
     #[test]
+    fn storage_that_gives_no_more_is_not_asked_by_more() {
+        // Sixteen workers get all that storage gives; the means alone would call for all there may be.
+        let workload = Workload { waiting: 0.015, burning: 0.001, storage: 1000.0, ..STILL };
+        let trace = trace(workload, 256, 500, 1);
+        assert_eq!(trace[40..120], [16; 80], "{trace:?}");
+        let more = trace[120..].iter().filter(|&&workers| workers > 16).count();
+        assert!(more < 12, "tried now and then: {trace:?}");
+    }
+
+    #[test]
     fn nothing_changes_while_nobody_asks() {
         let mut crew = Crew::new(CrewLimits { workers_min: 1, workers_max: 8, cores: 2 });
         let idle = CrewObservation { samples: 5, working: 1.0, running: 1.0, ..CrewObservation::default() };
@@ -315,15 +412,16 @@ mod tests {
 
     #[test]
     fn samples_of_very_uneven_cost_get_more_than_their_mean_tells() {
-        // The mean says two; the consumer still waits for a tenth of its time until there are four.
+        // The mean says two; the consumer still waits for an eighth of its time then, and a little with three.
         let mut crew = Crew::new(CrewLimits { workers_min: 1, workers_max: 16, cores: 8 });
         let mut trace = Vec::new();
         for _ in 0..60 {
-            let waited = if crew.workers() < 4 { 0.1 } else { 0.0 };
+            let waited = [0.12, 0.12, 0.12, 0.04, 0.0][crew.workers().min(4)];
             let seen = CrewObservation {
-                samples: 100,
-                working: 1.5,
-                running: 1.5,
+                seconds: 1.0,
+                samples: (100.0 * (1.0 - waited)) as u64,
+                working: 1.5 * (1.0 - waited),
+                running: 1.5 * (1.0 - waited),
                 queued: 0.0,
                 demand: Some(100.0),
                 waited,
@@ -331,7 +429,7 @@ mod tests {
             crew.observe(&seen);
             trace.push(crew.workers());
         }
-        assert!(trace[20..].iter().all(|&workers| workers == 4), "{trace:?}");
+        assert!(trace[40..].iter().all(|&workers| workers == 4), "{trace:?}");
     }
 
     proptest! {
@@ -343,13 +441,15 @@ mod tests {
             burning in 0.0001..0.05,
             step in prop_oneof![Just(0.0), 0.0001..0.1],
             noise in 0.0..0.1,
+            storage in prop_oneof![Just(1e9), 10.0..2000.0],
             seed in any::<u64>(),
         ) {
-            let workload = Workload { cores, others, waiting, burning, step, noise };
+            let workload = Workload { cores, others, waiting, burning, step, noise, storage };
             let trace = trace(workload, 64, 400, seed);
             let settled = &trace[100..];
             let changes: Vec<_> = settled.windows(2).filter(|pair| pair[0] != pair[1]).collect();
-            prop_assert!(changes.len() <= 3, "{changes:?} in {workload:?}: {settled:?}");
+            // Now and then it is tried whether more help by now; nothing else goes up and down.
+            prop_assert!(changes.len() <= 8, "{changes:?} in {workload:?}: {settled:?}");
         }
 
         #[test]
@@ -362,7 +462,7 @@ mod tests {
         ) {
             // The consumer takes this share of what all cores could do.
             let step = burning / (cores as f64 * utilisation);
-            let workload = Workload { cores, others: 0.0, waiting, burning, step, noise: 0.05 };
+            let workload = Workload { cores, others: 0.0, waiting, burning, step, noise: 0.05, storage: 1e9 };
             let needed = (waiting + burning) / step;
             prop_assume!(needed < 200.0);
             let trace = trace(workload, 256, 200, seed);

@@ -115,13 +115,20 @@ pub(crate) struct Foreman {
     desks: Vec<Arc<Desk>>,
     /// What all desks had done when the last observation ended.
     before: Totals,
+    before_at: Instant,
     /// What each consumer had done then, by its job.
     paces: HashMap<usize, Pace>,
 }
 
 impl Foreman {
     pub fn new(limits: CrewLimits) -> Self {
-        Self { crew: Crew::new(limits), desks: Vec::new(), before: Totals::default(), paces: HashMap::new() }
+        Self {
+            crew: Crew::new(limits),
+            desks: Vec::new(),
+            before: Totals::default(),
+            before_at: Instant::now(),
+            paces: HashMap::new(),
+        }
     }
 
     pub fn workers(&self) -> usize {
@@ -170,8 +177,10 @@ impl Foreman {
         self.paces = now;
         let done = self.totals();
         let before = std::mem::replace(&mut self.before, done);
+        let before_at = std::mem::replace(&mut self.before_at, Instant::now());
         let time = waited + trained;
         self.crew.observe(&CrewObservation {
+            seconds: before_at.elapsed().as_secs_f64(),
             samples: (done.samples - before.samples) as u64,
             working: done.working - before.working,
             running: done.running - before.running,

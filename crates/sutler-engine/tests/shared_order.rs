@@ -237,7 +237,10 @@ fn what_stands_ready_for_a_paused_job_is_given_up() {
     // What was kept for it goes when a worker next asks for something to do.
     let begun = Instant::now();
     while pool.window_used_bytes() > 0 {
-        assert!(begun.elapsed() < support::PATIENCE, "something still stands ready for a job that has paused");
+        assert!(
+            begun.elapsed() < support::PATIENCE,
+            "something still stands ready for a job that has paused"
+        );
         take(&mut run).unwrap();
         std::thread::sleep(Duration::from_millis(20));
     }
