@@ -20,6 +20,9 @@ from sutler.errors import Errors
 #: Orders that this release can serve.
 ORDERS = ("strict", "ready", "shared")
 
+#: The ``num_workers`` that follows the demand.
+AUTO_WORKERS = "auto"
+
 
 @dataclass(frozen=True)
 class ErrorPolicy:
@@ -76,7 +79,9 @@ def check_arguments(
             f"dataset should have __getitem__ and __len__, as map-style datasets do, or __iter__, as iterable ones do; "
             f"{type(dataset).__module__}.{type(dataset).__qualname__} has neither."
         )
-    if num_workers is not None and num_workers < 0:
+    if isinstance(num_workers, str):
+        _check_auto_workers(num_workers, dataset)
+    elif num_workers is not None and num_workers < 0:
         raise ValueError(
             "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing."
         )
@@ -189,7 +194,19 @@ def _check_cuda(device: Any) -> None:
         )
 
 
-def _check_context(context: Any, num_workers: int | None) -> None:
+def _check_auto_workers(num_workers: str, dataset: Any) -> None:
+    if num_workers != AUTO_WORKERS:
+        raise ValueError(
+            f"num_workers should be a number or 'auto', which follows the demand; got {num_workers!r}"
+        )
+    if not isinstance(dataset, NativeDataset):
+        raise ValueError(
+            "num_workers='auto' is for native datasets, such as sutler.ImageFolder, whose workers are threads, and "
+            f"{type(dataset).__module__}.{type(dataset).__qualname__} is none. Pass how many workers it should have."
+        )
+
+
+def _check_context(context: Any, num_workers: int | str | None) -> None:
     """PyTorch's checks of ``multiprocessing_context``, although native threads have no use for one."""
     if context is None:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
 from sutler._arguments import is_cuda
@@ -15,6 +15,9 @@ from sutler.datasets import NativeDataset
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
+
+#: With ``num_workers="auto"``, the most threads to a core: those that wait for storage take none.
+THREADS_MAX = 8
 
 #: Delivered batches for which memory is kept ready: the one in use and the one just before it.
 BATCHES_HELD = 2
@@ -32,6 +35,8 @@ class EngineRoom:
         self.job: _sutler.Job | None = None
         #: Whether the job was made for several ranks, so that it may not leave a batch out.
         self._in_step = False
+        #: The ``num_workers`` that the engine was made for.
+        self._team = 0
         self._pinned: PinnedArena | None = None
         self._owner = os.getpid()
         self._abandoned: weakref.finalize[..., EngineRoom] | None = None
@@ -65,7 +70,13 @@ class EngineRoom:
         return self.job
 
     def _make_engine(self, loader: Loader, job: _sutler.Job) -> _sutler.Engine:
-        self.engine = _sutler.Engine(0 if self._backend.agent else loader.num_workers)
+        self._team = loader.num_workers
+        if self._backend.agent is not None:
+            self.engine = _sutler.Engine(0)
+        elif loader._auto_workers == loader.num_workers:
+            self.engine = _sutler.Engine(self._team, THREADS_MAX * self._team)
+        else:
+            self.engine = _sutler.Engine(self._team)
         # Threads that run on their own end with their engine. Those with a worker process each must be waited for: they
         # call Python when one dies, which nobody may do once the interpreter is on the way out.
         if not isinstance(loader.dataset, NativeDataset):
@@ -81,7 +92,7 @@ class EngineRoom:
         engine, job = self.engine, self.job
         if engine is None or job is None or not self.is_here or loader._is_under_way():
             return
-        other_team = self._backend.agent is None and engine.threads != loader.num_workers
+        other_team = self._backend.agent is None and self._team != loader.num_workers
         other_world = self._in_step != (loader.world_size > 1)
         if not other_team and not other_world:
             return
@@ -96,6 +107,21 @@ class EngineRoom:
             self._backend.hang_up(job)
             self._unpin()
             self.job = None
+
+    def workers(self, loader: Loader) -> int:
+        """How many threads prepare, or will."""
+        if self.engine is not None and self.is_here and loader._auto_workers == self._team:
+            return self.engine.threads
+        return loader.num_workers
+
+    def worker_changes(self) -> list[dict[str, Any]]:
+        """How the number of threads came about where it follows the demand."""
+        if self.engine is None or not self.is_here:
+            return []
+        return [
+            {"seconds": seconds, "workers": workers, "reason": reason}
+            for seconds, workers, reason in self.engine.crew_changes()
+        ]
 
     def close(self) -> None:
         """Ends everything; batches already delivered stay valid."""

@@ -51,5 +51,6 @@ def describe(loader: Loader) -> dict[str, Any]:
         "cache": metrics["cache"] if "cache" in metrics else loader._cache_figures(),
         "stages": dict(metrics.get("stages", [])),
         "workers": loader._workers(),
+        "worker_changes": [] if loader._streams is not None else loader._room.worker_changes(),
         "memory_bytes": arena[1] if arena else 0,
     }

@@ -73,7 +73,7 @@ class Loader(Generic[BatchType]):
         batch_sampler: Where whole batches come from instead; an iterable of lists of indices.
         num_workers: Threads for a native dataset, by default one per usable core; processes for one written in Python
             (threads where Python has no global interpreter lock), by default none. With 0 the caller does the work
-            itself.
+            itself. For a native dataset ``"auto"`` lets their number follow what the trainer takes and cores can do.
         collate_fn: Called with a list of samples to make a batch: in the workers of a dataset written in Python, for a
             native one in this process. The default needs no copy.
         pin_memory: Register the batch memory with CUDA, once.
@@ -131,7 +131,7 @@ class Loader(Generic[BatchType]):
         shuffle: bool | None = None,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[list[int]] | None = None,
-        num_workers: int | None = None,
+        num_workers: int | Literal["auto"] | None = None,
         collate_fn: Callable[[Any], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -194,7 +194,12 @@ class Loader(Generic[BatchType]):
         self.dataset = dataset
         self.batch_size = None if batch_sampler is not None else batch_size
         self.shuffle = bool(shuffle)
-        self.num_workers = default_workers(dataset) if num_workers is None else num_workers
+        if num_workers is None or isinstance(num_workers, str):
+            self.num_workers = default_workers(dataset)
+        else:
+            self.num_workers = num_workers
+        #: The number from which that of the threads follows the demand, until somebody assigns another.
+        self._auto_workers = self.num_workers if isinstance(num_workers, str) else None
         self.collate_fn = collate_fn
         if collate_fn is None and not isinstance(dataset, NativeDataset):
             self.collate_fn = default_collate(
@@ -421,7 +426,9 @@ class Loader(Generic[BatchType]):
     def _workers(self) -> int:
         """How many threads or processes prepare: the agent's, where there is one."""
         agent = None if self._streams is not None else self._backend.agent
-        return self.num_workers if agent is None else agent.workers
+        if agent is not None:
+            return agent.workers
+        return self._room.workers(self) if self._streams is None else self.num_workers
 
     def _cache_figures(self) -> dict[str, Any] | None:
         """What the cache holds, if there is one; streams have none."""
