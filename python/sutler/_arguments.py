@@ -194,6 +194,20 @@ def _check_cuda(device: Any) -> None:
         )
 
 
+def warn_of_undivided(sampler: Any, world_size: int, stacklevel: int) -> None:
+    """Warns where ``rank=`` was given and a sampler decides, which the loader does not divide over the ranks."""
+    divider = getattr(sampler, "sampler", sampler)  # PyTorch's batch samplers have one inside
+    parts = getattr(divider, "num_replicas", getattr(divider, "world_size", 1))
+    if parts != world_size:
+        warnings.warn(
+            f"rank= and world_size= divide the loader's own order over the ranks, and {type(sampler).__name__} decides "
+            "here: every rank gets all that it draws. Give the sampler its rank, as DistributedSampler(num_replicas=, "
+            "rank=) and sutler.LengthBuckets(world_size=, rank=) take it.",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
 def _check_auto_workers(num_workers: str, dataset: Any) -> None:
     if num_workers != AUTO_WORKERS:
         raise ValueError(

@@ -149,8 +149,8 @@ class NativeBackend:
         return cache
 
     def cache_figures(self) -> dict[str, Any] | None:
-        """What the cache holds, if there is one."""
-        if self._cache is None:
+        """What the cache holds, if there is one; an agent has its own."""
+        if self._cache is None or self.agent is not None:
             return None
         figures: dict[str, Any] = json.loads(self._cache.figures())
         if self._auto is not None:

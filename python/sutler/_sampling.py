@@ -260,7 +260,7 @@ class Feed:
 def _numbering(keys: KeyTable | None) -> Callable[[Any], int]:
     """From what a sampler draws to the engine's number for it."""
     if keys is None:
-        return int
+        return _index
 
     def number(key: Any) -> int:
         with contextlib.suppress(TypeError):  # a key of another kind
@@ -268,3 +268,13 @@ def _numbering(keys: KeyTable | None) -> Callable[[Any], int]:
         return keys.number(key)
 
     return number
+
+
+def _index(drawn: Any) -> int:
+    try:
+        return operator.index(drawn)  # NumPy's integers, and tensors without dimensions
+    except TypeError:
+        raise TypeError(
+            f"the sampler drew {drawn!r}, and samples of this dataset are named by integers; a sampler that draws lists "
+            "goes to batch_sampler="
+        ) from None

@@ -191,6 +191,8 @@ class LengthBuckets:
         #: The epoch whose batches come next.
         self.epoch = 0
         self._place = place_in_job(rank, world_size)
+        #: How many ranks its batches are divided over.
+        self.world_size = self._place()[1]
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch; a loader does so itself."""

@@ -8,13 +8,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
-from sutler._agent import check_agent, choose_agent
+from sutler._agent import check_agent, choose_agent, warn_of_idle_cache
 from sutler._arguments import (
     ErrorPolicy,
     check_arguments,
     error_policy,
     place_in_job,
     warn_of_many_workers,
+    warn_of_undivided,
 )
 from sutler._backend import (
     Backend,
@@ -224,6 +225,8 @@ class Loader(Generic[BatchType]):
         self.lateness = lateness
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
         self._place = place_in_job(rank, world_size)
+        if world_size is not None and (sampler is not None or batch_sampler is not None):
+            warn_of_undivided(batch_sampler if sampler is None else sampler, world_size, stacklevel=2)
         self.cache = read_cache(cache)
         if self.cache is not None and agent is None:
             check_alone(self.cache)
@@ -240,6 +243,8 @@ class Loader(Generic[BatchType]):
         self.agent = agent
         self.job_name = job_name
         self._agent = choose_agent(agent, dataset, self.num_workers, stacklevel=2)
+        if self._agent is not None and self.cache is not None:
+            warn_of_idle_cache(stacklevel=3)
 
         if not isinstance(dataset, NativeDataset):
             warn_of_many_workers(self.num_workers)

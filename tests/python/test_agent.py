@@ -726,3 +726,30 @@ def test_wrong_shares_are_refused(options: list[str], message: str) -> None:
     )
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_alone_shared_order_has_the_samples_of_any_other(photos: Path) -> None:
+    """Whoever has nobody to share with gets the same tensors for the same seed, in every run."""
+
+    def by_id(order: str) -> dict[tuple[int, int], bytes]:
+        with sutler.Loader(dataset(photos), **(COMMON | {"order": order, "return_ids": True})) as loader:
+            return {
+                (epoch, int(sample)): np.asarray(image).tobytes()
+                for epoch in range(2)
+                for images, _, ids in loader
+                for sample, image in zip(ids, images, strict=True)
+            }
+
+    assert by_id("shared") == by_id("strict")
+
+
+def test_a_cache_of_its_own_is_said_to_be_idle(photos: Path, tmp_path: Path) -> None:
+    agent = Agent(tmp_path / "agent.sock", "--memory", "1MiB")
+    try:
+        with pytest.warns(RuntimeWarning, match="cache= has no effect with an agent"):
+            loader = sutler.Loader(dataset(photos), agent=agent.socket, cache="8MiB", **COMMON)
+        with loader:
+            list(loader)
+            assert loader.stats()["cache"] is None
+    finally:
+        agent.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,13 @@ def test_a_rank_without_a_batch_says_so_instead_of_falling_behind(own_photos: Pa
         list(loader)
     alone = Loader(dataset, 2, errors="skip", output="numpy")
     assert sum(len(labels) for _, labels in alone) == len(dataset) - 4
+
+
+def test_a_sampler_that_is_not_divided_is_warned_of(augmented: sutler.ImageFolder) -> None:
+    ranks = {"rank": 1, "world_size": 3}
+    with pytest.warns(UserWarning, match="every rank gets all that it draws"):
+        sutler.Loader(augmented, sampler=range(len(augmented)), **ranks)
+    divided = data.DistributedSampler(augmented, num_replicas=3, rank=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sutler.Loader(augmented, sampler=divided, **ranks)

@@ -5,11 +5,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde_json::json;
+use sutler_core::Policy;
 use sutler_core::plan::Split;
 use sutler_engine::usable_cores;
 use sutler_service::{
     Agent, AgentOptions, HttpOptions, ShelfOptions, SplitChoice, default_socket, stop_signal,
 };
+
+use sutler_store::cache::{Backing, Cache, CacheOptions};
 
 use crate::Failed;
 
@@ -113,6 +116,12 @@ impl Serve {
             },
             http: self.http.map(|address| HttpOptions { address, public: self.http_public }),
         };
+        if let Some(budget_bytes) = self.memory {
+            // What no dataset could have is known before anybody asks for it.
+            let split = [100, 0];
+            let (policy, backing) = (Policy::Pinned, Backing::Private);
+            Cache::new(&CacheOptions { budget_bytes, samples: 1, split, policy, seed: 0, backing })?;
+        }
         // Before anybody can see that we are ready, so that nobody tells us to end and is not heard.
         let stop = stop_signal()?;
         let listening = Agent::listen(&options)?;

@@ -31,6 +31,8 @@ pub struct Pool {
     samples: u32,
     /// Added to the number of a preparation, so that one that is started anew does not make the same samples again.
     first_preparation: u32,
+    /// Whether its one job has nobody to share with, so that its samples are those of its own epoch, as in any other order.
+    alone: bool,
 }
 
 struct State {
@@ -115,6 +117,17 @@ impl Pool {
     /// A pool that nobody uses yet.
     #[must_use]
     pub fn new(settings: SharedSettings) -> Arc<Self> {
+        Self::with(settings, false)
+    }
+
+    /// A pool for one job that has nobody to share with: its samples are the same as in any other order.
+    #[must_use]
+    pub fn alone(samples: u32, seed: u64) -> Arc<Self> {
+        let window_form = sutler_core::Form::Augmented;
+        Self::with(SharedSettings { samples, seed, window_bytes: 0, window_form, mixing: 0.0 }, true)
+    }
+
+    fn with(settings: SharedSettings, alone: bool) -> Arc<Self> {
         let SharedSettings { samples, seed, window_bytes, .. } = settings;
         let state = State {
             window_bytes,
@@ -129,7 +142,8 @@ impl Pool {
             looked: Instant::now(),
             next_key: 0,
         };
-        Arc::new(Self { state: Mutex::new(state), samples, first_preparation: (seed ^ (seed >> 32)) as u32 })
+        let first_preparation = (seed ^ (seed >> 32)) as u32;
+        Arc::new(Self { state: Mutex::new(state), samples, first_preparation, alone })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -303,7 +317,10 @@ impl Membership {
             _ => None,
         };
         let kind = guest.kind;
-        let preparation = |generation: u64| self.pool.first_preparation.wrapping_add(generation as u32);
+        let preparation = |generation: u64| match self.pool.alone {
+            true => self.epoch,
+            false => self.pool.first_preparation.wrapping_add(generation as u32),
+        };
         match choice.ok()? {
             Choice::Take { sample, entry } => {
                 let leave = state.wanting(entry, kind).alike > 0;

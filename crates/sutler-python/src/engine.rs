@@ -10,7 +10,7 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use sutler_core::CrewLimits;
 use sutler_engine::{
-    Canceller, Connection, JobOptions, Key, Next, ProcessOptions, ProcessPreparation, Revive, RunError,
+    Canceller, Connection, JobOptions, Key, Next, Pool, ProcessOptions, ProcessPreparation, Revive, RunError,
     ServingOrder,
 };
 use sutler_media::{DType, Layout, OutputSpec};
@@ -418,8 +418,13 @@ impl Job {
                     Work::Here(job) => job.pool().map(Arc::clone),
                     Work::Agent(_) => None,
                 });
-                let pool =
-                    shared.then(|| other.unwrap_or_else(|| pool_here(dataset.samples(), window_bytes)));
+                let pool = shared.then(|| {
+                    let samples = dataset.samples();
+                    other.unwrap_or_else(|| match window_bytes {
+                        0 => Pool::alone(samples, seed),
+                        _ => pool_here(samples, window_bytes),
+                    })
+                });
                 Work::Here(match pool {
                     Some(pool) => {
                         let name = pool.new_job();

@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sutler_core::OrderError;
-use sutler_engine::{Arena, Engine, Failure, Job, RowSpec, RunError};
+use sutler_engine::{Arena, Engine, Failure, Job, Pool, RowSpec, RunError};
 use sutler_store::Files;
 
 use crate::agent::say;
 use crate::connection::{Connection, Reply};
 use crate::figures::Figures;
 use crate::message::{Answer, Bad, HELLO, Refusal, Request};
-use crate::shelf::pool_here;
 use crate::spec::{JobSpec, Memory};
 
 /// How often an agent that is gone is looked for.
@@ -382,7 +381,11 @@ impl RemoteJob {
         let job = self.spec.open(files.clone(), Memory::Own, None).map_err(|error| error.to_string());
         let job = job.map(|job| {
             let samples = u32::try_from(files.listing().len()).unwrap_or(u32::MAX);
-            if self.spec.shared { job.sharing(pool_here(samples, 0), sutler_core::JobKey(0)) } else { job }
+            if self.spec.shared {
+                job.sharing(Pool::alone(samples, self.spec.seed), sutler_core::JobKey(0))
+            } else {
+                job
+            }
         });
         match engine.and_then(|engine| Ok(Alone { engine, job: job? })) {
             Ok(alone) => {

@@ -277,7 +277,7 @@ impl std::fmt::Display for SplitChoice {
     }
 }
 
-/// A pool for the jobs of one process. A job that has no other to share with needs no window.
+/// A pool for the jobs of one process.
 #[must_use]
 pub fn pool_here(samples: u32, window_bytes: u64) -> Arc<Pool> {
     new_pool(samples, window_bytes, 0.0)
