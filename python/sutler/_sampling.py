@@ -275,6 +275,6 @@ def _index(drawn: Any) -> int:
         return operator.index(drawn)  # NumPy's integers, and tensors without dimensions
     except TypeError:
         raise TypeError(
-            f"the sampler drew {drawn!r}, and samples of this dataset are named by integers; a sampler that draws lists "
+            f"the sampler drew {drawn!r}, and samples of this dataset are named by integers; one that draws lists "
             "goes to batch_sampler="
         ) from None

@@ -128,7 +128,7 @@ def test_a_rank_without_a_batch_says_so_instead_of_falling_behind(own_photos: Pa
 
 
 def test_a_sampler_that_is_not_divided_is_warned_of(augmented: sutler.ImageFolder) -> None:
-    ranks = {"rank": 1, "world_size": 3}
+    ranks: dict[str, Any] = {"rank": 1, "world_size": 3}
     with pytest.warns(UserWarning, match="every rank gets all that it draws"):
         sutler.Loader(augmented, sampler=range(len(augmented)), **ranks)
     divided = data.DistributedSampler(augmented, num_replicas=3, rank=1)
