@@ -256,7 +256,10 @@ def _summary(arguments: argparse.Namespace, trainings: list[Training]) -> list[s
             continue
         # Two statistics are tested, and either may be the one that shows a difference.
         differs = min(p_final, p_mean) * 2 < SIGNIFICANT
-        if order == CONTROL:
+        if 2 * 2 / math.comb(2 * len(runs), len(runs)) >= SIGNIFICANT:
+            # Even results that do not overlap at all would not be significant.
+            verdicts.append(f"{order} order against {REFERENCE}: {len(runs)} seeds are too few to tell")
+        elif order == CONTROL:
             said = "told apart, as it should be" if differs else "NOT told apart: the benchmark shows nothing"
             verdicts.append(f"control: {order} order against {REFERENCE}: {said}")
         else:

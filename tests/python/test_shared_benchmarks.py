@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 from pathlib import Path
@@ -67,7 +68,27 @@ def test_convergence_trains_in_every_order(bench: Any) -> None:
     strict, shared, _ = runs[:3]
     assert strict["seed"] == shared["seed"]
     assert strict["loss"] != shared["loss"]
-    assert "no significant difference of ready from strict" in printed
+    assert "ready order against strict: 2 seeds are too few to tell" in printed
+
+
+def test_convergence_says_what_differs_and_what_does_not() -> None:
+    arguments = argparse.Namespace(
+        orders=("strict", "shared", "sorted"), samples=10, epochs=1, batch_size=1, seeds=5
+    )
+    trainings = [
+        convergence.Training(order, seed, [accuracy + seed / 100], 1.0)
+        for order, accuracy in [("strict", 0.7), ("shared", 0.7), ("sorted", 0.1)]
+        for seed in range(5)
+    ]
+    said = "\n".join(convergence._summary(arguments, trainings))
+    assert "target: no significant difference of shared from strict: p 1.000, reached" in said
+    assert "control: sorted order against strict: told apart, as it should be" in said
+    worse = [
+        convergence.Training(each.order, each.seed, [each.final - 0.2 * (each.order == "shared")], 1.0)
+        for each in trainings
+    ]
+    said = "\n".join(convergence._summary(arguments, worse))
+    assert "no significant difference of shared from strict: p 0.008, missed" in said
 
 
 def test_permutations_tell_what_differs_from_what_does_not() -> None:
