@@ -50,15 +50,20 @@ def _is_servant(pid: int) -> bool:
 PATIENCE = 60.0
 
 
-def wait_until_gone(pids: Iterable[int], seconds: float = PATIENCE) -> set[int]:
-    """Those of the processes that are still there when time is up."""
+def wait_until_gone(pids: Iterable[int], seconds: float = PATIENCE, *, collect: bool = True) -> set[int]:
+    """Those of the processes that are still there when time is up.
+
+    What an exception's traceback holds in a cycle goes only when garbage is collected. Without `collect` no finalizer
+    runs meanwhile, for it would swallow what a signal's handler raises.
+    """
     left = set(pids)
     deadline = time.monotonic() + seconds
     while True:
         left = {pid for pid in left if is_alive(pid)}
         if not left or time.monotonic() > deadline:
             return left
-        gc.collect()  # what an exception's traceback holds in a cycle goes only now
+        if collect:
+            gc.collect()
         time.sleep(0.02)
 
 
