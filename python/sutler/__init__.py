@@ -20,6 +20,7 @@ from sutler.errors import (
 from sutler.loader import Loader
 from sutler.planning import Plan, plan
 from sutler.prepared import PreparedDataset, deterministic
+from sutler.text import TextLines
 
 __all__ = [
     "AudioFolder",
@@ -39,6 +40,7 @@ __all__ = [
     "ReadError",
     "SampleError",
     "SutlerError",
+    "TextLines",
     "WorkerError",
     "__version__",
     "deterministic",

@@ -21,10 +21,12 @@ from sutler._padded_batches import PaddedBatches
 from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
 from sutler._run import RunReader
+from sutler._text_backend import TextBackend
 from sutler._threads import ThreadPool, wants_threads
 from sutler._worker import WorkerOptions
 from sutler.cache import AUTO, read_split
 from sutler.datasets import NativeDataset
+from sutler.text import TextLines
 
 if TYPE_CHECKING:
     from sutler._epoch import Progress
@@ -431,8 +433,8 @@ def end_all(backend: Backend, engine: _sutler.Engine, job: _sutler.Job, owner: i
 
 def make_backend(loader: Loader, dataset: Any) -> Backend:
     """The backend that suits a dataset."""
-    return (
-        NativeBackend(loader, dataset)
-        if isinstance(dataset, NativeDataset)
-        else ProcessBackend(loader, dataset)
-    )
+    if isinstance(dataset, TextLines):
+        return TextBackend(loader, dataset)
+    if isinstance(dataset, NativeDataset):
+        return NativeBackend(loader, dataset)
+    return ProcessBackend(loader, dataset)

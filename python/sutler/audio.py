@@ -9,6 +9,7 @@ from typing import Any
 from sutler import _sutler
 from sutler._arguments import place_in_job
 from sutler.datasets import BYTES_MAX, Io, NativeDataset
+from sutler.text import TextLines
 from sutler.transforms import lower_audio
 from sutler.transforms.tail import seeded
 
@@ -56,6 +57,8 @@ class AudioFolder(NativeDataset):
         ...     print(features.shape[:2], int(lengths.max()) == features.shape[2])
         torch.Size([4, 40]) True
     """
+
+    holds = "sound"
 
     def __init__(
         self,
@@ -147,7 +150,8 @@ class LengthBuckets:
     get batches of similar length in each step, and equally many. The loader tells it the epoch, and resumes exactly.
 
     Args:
-        lengths: An :class:`AudioFolder`, whose durations are taken, or the length of every sample.
+        lengths: An :class:`AudioFolder`, whose durations are taken, a :class:`sutler.TextLines`, whose lines' bytes
+            are (``dataset.token_lengths`` counts their tokens), or the length of every sample.
         batch_size: Samples in a batch.
         buckets: How many buckets. More make for less padding and less randomness.
         shuffle: If not, batches come from short to long.
@@ -165,7 +169,7 @@ class LengthBuckets:
 
     def __init__(
         self,
-        lengths: AudioFolder | Sequence[float],
+        lengths: AudioFolder | TextLines | Sequence[float],
         batch_size: int,
         *,
         buckets: int = 8,
@@ -178,9 +182,8 @@ class LengthBuckets:
         for name, value in (("batch_size", batch_size), ("buckets", buckets)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
-        durations = lengths.durations if isinstance(lengths, AudioFolder) else lengths
         # The native side compares whole numbers; a microsecond is finer than any sample.
-        self._lengths = [round(length * 1_000_000) for length in durations]
+        self._lengths = [round(length * 1_000_000) for length in _lengths_of(lengths)]
         if any(length < 0 for length in self._lengths):
             raise ValueError("lengths should not be negative")
         self.batch_size = batch_size
@@ -219,6 +222,17 @@ class LengthBuckets:
         _, world_size = self._place()
         step = self.batch_size * world_size
         return len(self._lengths) // step if self.drop_last else -(-len(self._lengths) // step)
+
+
+def _lengths_of(lengths: AudioFolder | TextLines | Sequence[float]) -> Sequence[float]:
+    """What the samples of a dataset are sorted by, or the numbers themselves."""
+    if isinstance(lengths, AudioFolder):
+        return lengths.durations
+    if isinstance(lengths, TextLines):
+        if lengths.pack is not None:
+            raise ValueError("packed blocks all have one length, so there is nothing to sort; use the loader's own order")
+        return lengths.lengths
+    return lengths
 
 
 __all__: Sequence[str] = ["AudioFolder", "LengthBuckets"]

@@ -46,6 +46,10 @@ class NativeDataset:
     lowered: Lowered
     #: What follows the shorter samples of a batch, where samples differ in length and are padded.
     padding_value: float | None = None
+    #: What samples are, for messages.
+    holds = "images"
+    #: Whether an agent can prepare them.
+    served_by_agents = True
 
     def _set_up(
         self,

@@ -24,6 +24,7 @@ mod profile;
 mod run;
 mod run_state;
 mod streamed;
+mod text;
 
 pub use audio::{AudioPreparation, audio_headers};
 pub use bare::bare_rate;
@@ -35,7 +36,7 @@ pub use image::ImagePreparation;
 pub use job::{Job, JobOptions, ServingOrder};
 pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
-pub use padded::{Padded, Padding};
+pub use padded::{Fill, Padded, Padding, Values};
 pub use pool::Pool;
 pub use preparation::{
     Common, Elsewhere, Exchange, ForeignRow, Likeness, Order, Parcel, Place, Preparation, Preparer, Request,
@@ -46,3 +47,4 @@ pub use process::{
 };
 pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use run::{Canceller, Next, Run};
+pub use text::{LinePreparation, PackedPreparation, Planes, TokenCounts, count_tokens};

@@ -33,19 +33,19 @@ pub struct Dataset {
 }
 
 /// The exception a user expects for what went wrong with a listing.
-fn listing_error(error: &StoreError) -> PyErr {
+pub fn listing_error(error: &StoreError) -> PyErr {
     let text = error.to_string();
     match error.kind() {
         "missing" | "no_classes" | "empty_classes" => PyFileNotFoundError::new_err(text),
         "not_a_folder" => PyNotADirectoryError::new_err(text),
         "denied" => PyPermissionError::new_err(text),
-        "manifest" | "too_many_samples" => PyValueError::new_err(text),
+        "manifest" | "too_many_samples" | "compressed" | "too_large" => PyValueError::new_err(text),
         _ => PyOSError::new_err(text),
     }
 }
 
-/// Calls a Python function a few times a second with the number of files listed so far.
-struct PythonProgress {
+/// Calls a Python function a few times a second with the number of files listed so far, or of whatever else is counted.
+pub struct PythonProgress {
     callback: Py<PyAny>,
     files: AtomicU64,
     /// When the function was last called. Whoever finds it locked leaves the call to the one who holds it.
@@ -56,7 +56,7 @@ impl PythonProgress {
     /// Often enough to look alive, seldom enough to cost nothing.
     const INTERVAL: Duration = Duration::from_millis(100);
 
-    fn new(callback: Py<PyAny>) -> Self {
+    pub fn new(callback: Py<PyAny>) -> Self {
         Self { callback, files: AtomicU64::new(0), called: Mutex::new(Instant::now()) }
     }
 }

@@ -10,8 +10,8 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use sutler_core::CrewLimits;
 use sutler_engine::{
-    Canceller, Connection, JobOptions, Key, Next, Pool, ProcessOptions, ProcessPreparation, Revive, RunError,
-    ServingOrder,
+    Canceller, Connection, Fill, JobOptions, Key, Next, Padding, Pool, ProcessOptions, ProcessPreparation,
+    Revive, RunError, ServingOrder,
 };
 use sutler_media::{DType, Layout, OutputSpec};
 use sutler_service::spec::{EpochSpec, JobError, JobSpec, Memory, PolicySpec, SequenceSpec};
@@ -25,6 +25,7 @@ use crate::errors::run_error;
 use crate::handover::Handover;
 use crate::pipeline::Pipeline;
 use crate::served::Served;
+use crate::text::Text;
 
 /// How long a waiting consumer may keep Ctrl-C waiting.
 pub const SIGNAL_CHECK: Duration = Duration::from_millis(50);
@@ -322,6 +323,42 @@ impl Job {
         let samples = u32::MAX;
         let work = Work::Here(inner);
         Ok(Self { work, samples, output, layout: Layout::Nchw, processes: Some(processes) })
+    }
+
+    /// A job whose samples are lines of text, or blocks of them, in another order in every epoch if there is a seed to `shuffle` by. Lines are
+    /// padded with the token `pad` to a multiple of `pad_multiple`, where it is given.
+    #[staticmethod]
+    #[pyo3(signature = (text, *, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shuffle=None, pad=None, pad_multiple=1))]
+    #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
+    fn with_text(
+        text: &Text,
+        batch_size: usize,
+        batches_ahead: usize,
+        batches_held: usize,
+        in_step: bool,
+        errors: &str,
+        errors_max: Option<u64>,
+        errors_rate: Option<f64>,
+        lateness: Option<u32>,
+        shuffle: Option<u64>,
+        pad: Option<i64>,
+        pad_multiple: usize,
+    ) -> PyResult<Self> {
+        let padding = pad.map(|value| Padding { fill: Fill::Integer(value), multiple: pad_multiple });
+        let options = JobOptions {
+            batch_size,
+            batches_ahead,
+            batches_held,
+            errors: parse_policy(errors, errors_max, errors_rate)?.into(),
+            go_on: false,
+            in_step,
+            order: serving_order(lateness),
+        };
+        let inner = sutler_engine::Job::new(text.preparation(shuffle, padding), options)
+            .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+        let output = OutputSpec { dtype: DType::U8, size: None };
+        let (work, samples) = (Work::Here(inner), text.samples());
+        Ok(Self { work, samples, output, layout: Layout::Nchw, processes: None })
     }
 
     /// Talks to these workers from now on; the job takes the sockets over.

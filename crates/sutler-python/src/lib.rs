@@ -12,6 +12,7 @@ mod handover;
 mod pipeline;
 mod plan;
 mod served;
+mod text;
 
 use std::path::PathBuf;
 
@@ -54,6 +55,8 @@ mod _sutler {
     use crate::plan::{choose_split, compare_plans, correct_profile, measure_profile};
     #[pymodule_export]
     use crate::served::{Positions, Served};
+    #[pymodule_export]
+    use crate::text::{Text, Tokenizer, text_files_in};
 
     use super::*;
 

@@ -13,7 +13,7 @@ use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
@@ -110,24 +110,40 @@ impl ReadBuffer {
         let (file, path, size) = open_sized(&mut self.path, write_path, Io::Buffered, bytes_max)?;
         let wanted = bytes.min(size as usize);
         let start = make_room(&mut self.bytes, wanted, 1);
-        let mut filled = 0;
-        while filled < wanted {
-            match rustix::io::pread(&file, &mut self.bytes[start + filled..start + wanted], filled as u64) {
-                Ok(0) => {
-                    let found = Some(filled as u64);
-                    return Err(StoreError::Changed {
-                        path: owned(path),
-                        bytes_opened: size,
-                        bytes_found: found,
-                    });
-                }
-                Ok(read) => filled += read,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(read_failure(path, errno)),
-            }
+        let space = &mut self.bytes[start..start + wanted];
+        match read_from(&file, 0, space) {
+            Ok(filled) if filled == wanted => Ok((&self.bytes[start..start + wanted], size)),
+            Ok(filled) => Err(StoreError::Changed {
+                path: owned(path),
+                bytes_opened: size,
+                bytes_found: Some(filled as u64),
+            }),
+            Err(errno) => Err(read_failure(path, errno)),
         }
-        Ok((&self.bytes[start..start + wanted], size))
     }
+
+    /// Reads a part of an open file; less than all of it where the file ends before.
+    pub(crate) fn read_part(&mut self, file: &impl AsFd, offset: u64, length: usize) -> Result<&[u8], Errno> {
+        let start = make_room(&mut self.bytes, length, 1);
+        let filled = read_from(file, offset, &mut self.bytes[start..start + length])?;
+        self.samples_read += 1;
+        self.bytes_read += filled as u64;
+        Ok(&self.bytes[start..start + filled])
+    }
+}
+
+/// Fills the space from a place in a file on, as far as the file goes, and tells how far that was.
+fn read_from(file: &impl AsFd, offset: u64, space: &mut [u8]) -> Result<usize, Errno> {
+    let mut filled = 0;
+    while filled < space.len() {
+        match rustix::io::pread(file, &mut space[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(filled)
 }
 
 /// Opens the file whose path `write_path` writes, which must be one and no larger than allowed, and tells its size.
