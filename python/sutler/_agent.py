@@ -53,8 +53,8 @@ def choose_agent(agent: Any, dataset: Any, threads: int, stacklevel: int) -> Age
         return None
     if not dataset.served_by_agents:
         _say(
-            f"agent={str(agent)!r} has no effect: an agent prepares images and sound, and {type(dataset).__name__} holds "
-            f"{dataset.holds}; this loader prepares its samples itself",
+            f"agent={str(agent)!r} has no effect: an agent prepares images and sound, and {type(dataset).__name__} "
+            f"holds {dataset.holds}; this loader prepares its samples itself",
             stacklevel,
         )
         return None

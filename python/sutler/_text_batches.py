@@ -69,7 +69,9 @@ class TextBatches(AssembledBatches):
         # An array that only lends its memory has no rows; NumPy's view of it has, and lends them too.
         convert = np.asarray if self._loader.output == "dlpack" else self._convert
         if dataset.pack is not None:
-            planes = [convert(plane) if hasattr(plane, "__dlpack__") else plane for plane in self._planes(batch)]
+            planes = [
+                convert(plane) if hasattr(plane, "__dlpack__") else plane for plane in self._planes(batch)
+            ]
             rows = [tuple(plane[row] for plane in planes) for row in range(len(batch))]
             return rows if len(planes) > 1 else [row[0] for row in rows]
         if dataset.is_native:
@@ -93,8 +95,8 @@ class TextBatches(AssembledBatches):
         rows = [np.asarray(sample, dtype=np.int64) for sample in samples]
         if any(row.ndim != 1 for row in rows):
             raise TypeError(
-                "the tokenizer should return the numbers of a line's tokens, as a list or an array of one dimension, got "
-                f"{samples[0]!r}; pass a collate_fn to put something else together"
+                "the tokenizer should return the numbers of a line's tokens, as a list or an array of one dimension, "
+                f"got {samples[0]!r}; pass a collate_fn to put something else together"
             )
         lengths = np.asarray([len(row) for row in rows], dtype=np.int64)
         padded = np.full((len(rows), dataset.padded_length(int(lengths.max()))), dataset.pad, dtype=np.int64)

@@ -42,8 +42,8 @@ def describe(tokenizer: Any) -> Description:
     if callable(tokenizer):
         return Description(None, _number(tokenizer, "eos_token_id"), _number(tokenizer, "pad_token_id"))
     raise TypeError(
-        "tokenizer should be the path of a tokenizer.json, a tokenizers.Tokenizer, a fast tokenizer of transformers, or a "
-        f"function from a string to the numbers of its tokens, got {tokenizer!r}"
+        "tokenizer should be the path of a tokenizer.json, a tokenizers.Tokenizer, a fast tokenizer of transformers, "
+        f"or a function from a string to the numbers of its tokens, got {tokenizer!r}"
     )
 
 
@@ -109,8 +109,12 @@ def _asked(asked: int | str, name: str, native: _sutler.Tokenizer | None) -> int
     if isinstance(asked, str):
         number = None if native is None else native.id(asked)
         if number is None:
-            raise ValueError(f"the tokenizer has no token {asked!r}; pass {name}= with another or with a number")
+            raise ValueError(
+                f"the tokenizer has no token {asked!r}; pass {name}= with another or with a number"
+            )
         return number
     if name == "eos" and native is not None and (asked < 0 or native.token(asked) is None):
-        raise ValueError(f"the tokenizer has no token number {asked}; its numbers are below {native.vocabulary}")
+        raise ValueError(
+            f"the tokenizer has no token number {asked}; its numbers are below {native.vocabulary}"
+        )
     return asked

@@ -230,7 +230,9 @@ def _lengths_of(lengths: AudioFolder | TextLines | Sequence[float]) -> Sequence[
         return lengths.durations
     if isinstance(lengths, TextLines):
         if lengths.pack is not None:
-            raise ValueError("packed blocks all have one length, so there is nothing to sort; use the loader's own order")
+            raise ValueError(
+                "packed blocks all have one length, so there is nothing to sort; use the loader's own order"
+            )
         return lengths.lengths
     return lengths
 

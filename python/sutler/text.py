@@ -19,8 +19,6 @@ from sutler.errors import Failure
 from sutler.transforms import Lowered
 from sutler.transforms.tail import seeded
 
-#: Names of files with a JSON object on each line end in these.
-_JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 #: What packed blocks are made of is counted by 32 bits.
 _LENGTH_MAX = 1 << 30
 
@@ -31,11 +29,11 @@ class TextLines(NativeDataset):
     r"""Lines of text files or of JSON-lines files, as tokens.
 
     A sample is a line: an int64 tensor of its tokens. A :class:`sutler.Loader` makes batches ``[ids, lengths]`` of
-    them, padded to the longest. With ``pack=`` all lines are put end to end, each closed by an end-of-text token, and cut
-    into blocks: a sample is then a block, and a batch one tensor ``[batch, pack]``.
+    them, padded to the longest. With ``pack=`` all lines are put end to end, each closed by an end-of-text token, and
+    cut into blocks: a sample is then a block, and a batch one tensor ``[batch, pack]``.
 
-    Files are looked through once for where lines begin, which is kept in ``cache_folder``; lines are then read when they
-    are needed, so the files may be larger than memory.
+    Files are looked through once for where lines begin, which is kept in ``cache_folder``; lines are then read when
+    they are needed, so the files may be larger than memory.
 
     Args:
         paths: Files, patterns such as ``"data/*.jsonl"``, folders, or several of these. Names that end in ``.gz`` or
@@ -117,12 +115,18 @@ class TextLines(NativeDataset):
         _check_choice("padding", padding, ("longest", "max_length"))
         _check_choice("remainder", remainder, ("pad", "drop"))
         _check_choice("bad_lines", bad_lines, ("raise", "skip"))
-        for name, value in (("max_length", max_length), ("pack", pack), ("pad_to_multiple_of", pad_to_multiple_of)):
+        for name, value in (
+            ("max_length", max_length),
+            ("pack", pack),
+            ("pad_to_multiple_of", pad_to_multiple_of),
+        ):
             _check_length(name, value)
         if padding == "max_length" and max_length is None:
             raise ValueError("padding='max_length' pads to max_length; pass that as well")
         if (documents or positions) and pack is None:
-            raise ValueError("documents= and positions= tell about packed blocks; pass pack= with their length")
+            raise ValueError(
+                "documents= and positions= tell about packed blocks; pass pack= with their length"
+            )
         if pack is not None and max_length is not None:
             raise ValueError(
                 "pack= delivers every token of every line, and max_length= would cut lines off; leave one out"
@@ -152,8 +156,8 @@ class TextLines(NativeDataset):
         self._described = describe(tokenizer)
         if pack is not None and not self.is_native:
             raise ValueError(
-                "pack= needs to know how many tokens each line has, which native threads count; pass a tokenizer.json, a "
-                "tokenizers.Tokenizer or a fast tokenizer of transformers"
+                "pack= needs to know how many tokens each line has, which native threads count; pass a tokenizer.json, "
+                "a tokenizers.Tokenizer or a fast tokenizer of transformers"
             )
         self._show_progress = sys.stderr.isatty() if progress is None else progress
         self._set_up(None, None, False, False)
@@ -287,7 +291,9 @@ class TextLines(NativeDataset):
         All lines are tokenized when this is first asked for, and the counts are kept in ``cache_folder``.
         """
         if not self.is_native:
-            raise ValueError("native threads count tokens; pass a tokenizer.json or one of the library's tokenizers")
+            raise ValueError(
+                "native threads count tokens; pass a tokenizer.json or one of the library's tokenizers"
+            )
         return self._native.token_counts(_sutler.usable_cores(), self._counter("counting tokens", 1, "lines"))
 
     @property
@@ -335,7 +341,7 @@ def _expand(paths: Paths) -> list[str]:
     files: list[str] = []
     for path in map(os.fspath, given):
         if os.path.isdir(path):
-            files += map(os.fspath, _sutler.text_files_in(path))
+            files += map(str, _sutler.text_files_in(path))
         elif not os.path.exists(path) and glob.has_magic(path):
             found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
             if not found:
@@ -350,15 +356,11 @@ def _expand(paths: Paths) -> list[str]:
 
 def _json_field(files: list[str]) -> str | None:
     """The field to read, where nobody says: by the names of the files."""
-
-    def is_json(path: str) -> bool:
-        return path.lower().removesuffix(".gz").removesuffix(".zst").endswith(_JSON_ENDINGS)
-
-    as_json = [is_json(file) for file in files]
+    as_json = [_sutler.is_json_lines(file) for file in files]
     if any(as_json) and not all(as_json):
         raise ValueError(
-            f"{files[as_json.index(True)]} holds JSON lines by its name, and {files[as_json.index(False)]} does not; make "
-            "a dataset of each, or pass field= if all of them do"
+            f"{files[as_json.index(True)]} holds JSON lines by its name, and {files[as_json.index(False)]} does not; "
+            "make a dataset of each, or pass field= if all of them do"
         )
     return "text" if all(as_json) else None
 

@@ -19,9 +19,21 @@ use crate::{Failed, report};
 const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
 const STD: [f64; 3] = [0.229, 0.224, 0.225];
 
-struct ListingBar {
+pub struct ListingBar {
     bar: ProgressBar,
     files: AtomicU64,
+}
+
+impl ListingBar {
+    /// A bar for something of unknown size.
+    pub fn new(doing: &'static str) -> Self {
+        Self { bar: report::progress(0, doing), files: AtomicU64::new(0) }
+    }
+
+    /// Takes it away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
 }
 
 impl Progress for ListingBar {
@@ -49,13 +61,13 @@ pub fn open_any(path: &Path) -> Result<Arc<Files>, Failed> {
 }
 
 fn list(path: &Path, options: FolderOptions) -> Result<Arc<Files>, Failed> {
-    let progress = ListingBar { bar: report::progress(0, "listing"), files: AtomicU64::new(0) };
+    let progress = ListingBar::new("listing");
     let listing = if path.is_file() {
         Listing::manifest(path, &ManifestOptions::default(), &progress)
     } else {
         Listing::image_folder(path, &options, &progress)
     };
-    progress.bar.finish_and_clear();
+    progress.finish();
     Ok(Arc::new(Files::new(listing?, Io::Buffered, Limits::default().bytes_max)))
 }
 

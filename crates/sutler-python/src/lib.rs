@@ -56,7 +56,7 @@ mod _sutler {
     #[pymodule_export]
     use crate::served::{Positions, Served};
     #[pymodule_export]
-    use crate::text::{Text, Tokenizer, text_files_in};
+    use crate::text::{Text, Tokenizer, is_json_lines, text_files_in};
 
     use super::*;
 

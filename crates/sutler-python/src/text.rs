@@ -46,8 +46,8 @@ impl Tokenizer {
     }
 
     /// The token of a number, if there is such a number.
-    fn token(&self, id: u32) -> Option<String> {
-        self.inner.token(id)
+    fn token(&self, number: u32) -> Option<String> {
+        self.inner.token(number)
     }
 
     /// How many tokens there are.
@@ -189,8 +189,9 @@ impl Text {
         cache_folder: PathBuf,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let tables = SavedTables::new(cache_folder);
-        let options = LinesOptions { keep_blank, bytes_max, tables: tables.clone() };
+        let tables = SavedTables::new(&cache_folder);
+        let unpacked = cache_folder;
+        let options = LinesOptions { keep_blank, bytes_max, tables: Some(tables.clone()), unpacked };
         let progress = listener(progress);
         let lines =
             py.detach(|| Lines::open(&paths, &options, &*progress)).map_err(|error| listing_error(&error))?;
@@ -342,4 +343,10 @@ impl Text {
 #[pyfunction]
 pub fn text_files_in(folder: PathBuf) -> PyResult<Vec<PathBuf>> {
     sutler_store::text_files_in(&folder).map_err(|error| listing_error(&error))
+}
+
+/// Whether a file has a JSON object on each line by its name.
+#[pyfunction]
+pub fn is_json_lines(path: PathBuf) -> bool {
+    sutler_store::is_json_lines(&path)
 }

@@ -1,21 +1,34 @@
 //! Which files of a folder are text.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
 use crate::text::code_point_order;
-use std::os::unix::ffi::OsStrExt;
 
 /// What the name of a file of text ends in, perhaps followed by `.gz` or `.zst`.
-pub const TEXT_EXTENSIONS: [&str; 5] = [".txt", ".text", ".jsonl", ".ndjson", ".json"];
+const TEXT_EXTENSIONS: [&str; 5] = [".txt", ".text", ".jsonl", ".ndjson", ".json"];
+
+/// The same for files with a JSON object on each line.
+const JSON_EXTENSIONS: [&str; 3] = [".jsonl", ".ndjson", ".json"];
 
 /// Whether a file is text by its name.
 #[must_use]
 pub fn is_text_file(path: &Path) -> bool {
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
-    let name = name.to_ascii_lowercase();
+    ends_in(path, &TEXT_EXTENSIONS)
+}
+
+/// Whether a file has a JSON object on each line by its name.
+#[must_use]
+pub fn is_json_lines(path: &Path) -> bool {
+    ends_in(path, &JSON_EXTENSIONS)
+}
+
+fn ends_in(path: &Path, extensions: &[&str]) -> bool {
+    let Some(name) = path.file_name() else { return false };
+    let name = name.to_string_lossy().to_ascii_lowercase();
     let plain = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(&name);
-    TEXT_EXTENSIONS.iter().any(|extension| plain.len() > extension.len() && plain.ends_with(extension))
+    extensions.iter().any(|extension| plain.len() > extension.len() && plain.ends_with(extension))
 }
 
 /// The files of text anywhere below a folder, in the order of their paths. Hidden files and folders are passed over.

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use sutler_core::{Fingerprint, FingerprintBuilder, SampleId};
 
-pub use find::{TEXT_EXTENSIONS, is_text_file, text_files_in};
+pub use find::{is_json_lines, is_text_file, text_files_in};
 use index::{BYTE_ORDER_MARK, LineIndex};
 use open::{Compression, decompress, index_plain};
 pub use saved::SavedTables;
@@ -41,8 +41,10 @@ pub struct LinesOptions {
     pub keep_blank: bool,
     /// Longer lines are refused.
     pub bytes_max: u64,
-    /// Where indices are kept, and what was in compressed files while they are open.
-    pub tables: SavedTables,
+    /// Where indices are kept from one process to the next, if they are.
+    pub tables: Option<SavedTables>,
+    /// The folder on whose disk compressed files are unpacked, into files without a name.
+    pub unpacked: PathBuf,
 }
 
 /// The lines of some files as a [`Source`].
@@ -147,25 +149,25 @@ impl TextFile {
     ) -> Result<Self, StoreError> {
         let file = open_file(path)?;
         if let Some(compression) = Compression::of(path) {
-            let folder = options.tables.folder();
             let (unpacked, index) =
-                decompress(&file, path, compression, folder, options.keep_blank, progress)?;
+                decompress(&file, path, compression, &options.unpacked, options.keep_blank, progress)?;
             // There is no way back to it, so it is held open in any case.
             return Ok(Self { path: path.into(), file: Some(unpacked), index });
         }
-        let name = state_of(&file, path, options.keep_blank)?;
-        let large = name.bytes >= SAVED_BYTES_MIN;
-        let known = if large { options.tables.load_index(name.name) } else { None };
+        let state = state_of(&file, path, options.keep_blank)?;
+        let tables = options.tables.as_ref().filter(|_| state.bytes >= SAVED_BYTES_MIN);
+        let known = tables.and_then(|tables| tables.load_index(state.name));
         let index = match known {
-            Some(index) if index.bytes == name.bytes => index,
+            Some(index) if index.bytes == state.bytes => index,
             _ => {
                 let index = index_plain(&file, path, options.keep_blank, progress)?;
                 // Whoever wrote to the file meanwhile has made an index that fits neither state.
-                if large && state_of(&file, path, options.keep_blank)?.name == name.name {
+                if let Some(tables) = tables
+                    && state_of(&file, path, options.keep_blank)?.name == state.name
+                    && let Err(error) = tables.save_index(state.name, &index)
+                {
                     // The lines are found either way; the caller tells the user.
-                    if let Err(error) = options.tables.save_index(name.name, &index) {
-                        *not_saved = Some(error);
-                    }
+                    *not_saved = Some(error);
                 }
                 index
             }

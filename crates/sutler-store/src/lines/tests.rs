@@ -8,7 +8,13 @@ use super::*;
 use crate::progress::Silent;
 
 fn options(folder: &Path) -> LinesOptions {
-    LinesOptions { keep_blank: false, bytes_max: 1 << 20, tables: SavedTables::new(folder.join("tables")) }
+    let unpacked = folder.join("tables");
+    LinesOptions {
+        keep_blank: false,
+        bytes_max: 1 << 20,
+        tables: Some(SavedTables::new(&unpacked)),
+        unpacked,
+    }
 }
 
 fn open(folder: &Path, names: &[&str]) -> Result<Lines, StoreError> {
