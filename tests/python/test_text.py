@@ -30,7 +30,7 @@ def own_cache(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def sentences() -> list[str]:
     drawn = random.Random(3)
-    return [" ".join(drawn.choices(WORDS, k=drawn.randint(1, 40))) for _ in range(300)]
+    return ["on " + " ".join(drawn.choices(WORDS, k=drawn.randint(1, 40))) for _ in range(300)]
 
 
 @pytest.fixture(scope="module")
