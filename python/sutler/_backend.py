@@ -249,6 +249,8 @@ class ProcessBackend:
         self._whole_batches = loader._collates_in_workers() or (
             loader._batched() and bulk_getter(dataset) is not None
         )
+        #: Whether workers come and go with the demand.
+        self._elastic = loader._auto_workers is not None
         self._batch_rows = 1
         self._seed = loader.seed
         self._cache_wanted = loader._prepared_cache
@@ -315,6 +317,7 @@ class ProcessBackend:
             errors_max=self._policy.max,
             errors_rate=self._policy.rate,
             lateness=self._lateness,
+            elastic=self._elastic,
             cache=self.cache(),
         )
 
@@ -328,13 +331,13 @@ class ProcessBackend:
             self._pool = ThreadPool(self._dataset, options)
         else:
             self._pool = WorkerPool(self._dataset, options, loader.multiprocessing_context)
-        job.use_workers(self._pool.connect_all())
+        job.use_workers(self._pool.connect_first(loader._room.workers(loader)))
 
     def _worker_options(self, loader: Loader) -> WorkerOptions:
         """What new workers are told: the loader's attributes as they are now, since trainers set some of them later."""
         return WorkerOptions(
             worker=0,
-            num_workers=loader.num_workers,
+            num_workers=loader._most_workers(),
             base_seed=draw_seed(loader.generator, loader.seed),
             sample_seed=loader.seed,
             batch_rows=self._batch_rows,
@@ -390,7 +393,7 @@ class ProcessBackend:
             self._pool.end()
             self._pool = None
 
-    def _revive(self, worker: int) -> tuple[int, Any]:
+    def _revive(self, worker: int) -> tuple[int, Any, int | None]:
         if self._pool is None:
             raise RuntimeError("the workers have ended")
         return self._pool.connect(worker)

@@ -301,13 +301,14 @@ class Job:
         batches_held: int,
         in_step: bool,
         whole_batches: bool,
-        revive: Callable[[int], tuple[int, Handover | None]],
+        revive: Callable[[int], tuple[int, Handover | None, int | None]],
         is_alive: Callable[[int], bool],
         post_mortem: Callable[[int], str],
         errors: str,
         errors_max: int | None = None,
         errors_rate: float | None = None,
         lateness: int | None = None,
+        elastic: bool = False,
         cache: Cache | None = None,
     ) -> Job: ...
     @staticmethod
@@ -326,7 +327,7 @@ class Job:
         pad: int | None = None,
         pad_multiple: int = 1,
     ) -> Job: ...
-    def use_workers(self, ways: Sequence[tuple[int, Handover | None]]) -> None: ...
+    def use_workers(self, ways: Sequence[tuple[int, Handover | None, int | None]]) -> None: ...
     def hang_up(self) -> None: ...
     def add_keys(self, keys: Sequence[tuple[bytes, str]]) -> None: ...
     @property

@@ -229,7 +229,7 @@ impl Shared {
             let begun = Instant::now();
             tools.work(self, &ticket, &mut finished);
             if let Some(desk) = desk {
-                desk.worked(finished.len(), begun.elapsed());
+                tools.report(&ticket.job, desk, finished.len(), begun.elapsed());
             }
         }
     }
@@ -304,6 +304,15 @@ impl Toolbox {
     /// A weak reference keeps its address taken, so no other job can be mistaken for a dead one.
     fn position(&self, job: &Arc<Job>) -> Option<usize> {
         self.sets.iter().position(|(owner, _)| std::ptr::eq(owner.as_ptr(), Arc::as_ptr(job)))
+    }
+
+    /// Tells what was done for a job.
+    fn report(&mut self, job: &Arc<Job>, desk: &Desk, samples: usize, time: Duration) {
+        let preparer = self.of(job);
+        desk.works_through(preparer.process());
+        if preparer.has_settled() {
+            desk.worked(samples, time);
+        }
     }
 
     /// How many samples to take at a time: what the tools used last would like.

@@ -219,11 +219,13 @@ fn serving_order(lateness: Option<u32>) -> ServingOrder {
     lateness.map_or(ServingOrder::Strict, |lateness| ServingOrder::Ready { lateness })
 }
 
-/// The way to a worker as Python tells it: a socket that it has detached from its own object, and for a thread the counter.
-type Way = (i32, Option<Py<Handover>>);
+/// The way to a worker as Python tells it: a socket that it has detached from its own object, for a thread the counter, and for
+/// a process its number.
+type Way = (i32, Option<Py<Handover>>, Option<i32>);
 
-fn connect((descriptor, handover): Way) -> Connection {
+fn connect((descriptor, handover, process): Way) -> Connection {
     Connection {
+        process,
         socket: UnixStream::from(crate::dlpack::take_descriptor(descriptor)),
         handover: handover.map(|handover| handover.get().engine_side()),
     }
@@ -280,9 +282,10 @@ pub struct Job {
 #[pymethods]
 impl Job {
     /// A job whose samples are prepared by worker processes or threads. `revive` is called with a worker's number to start
-    /// it anew and returns the way to it, `is_alive` to tell whether it runs, `post_mortem` how it ended.
+    /// it anew and returns the way to it, `is_alive` to tell whether it runs, `post_mortem` how it ended. Where they are `elastic`, workers come and
+    /// go with the engine's threads.
     #[staticmethod]
-    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, cache=None))]
+    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, elastic=false, cache=None))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
         batch_size: usize,
@@ -297,6 +300,7 @@ impl Job {
         errors_max: Option<u64>,
         errors_rate: Option<f64>,
         lateness: Option<u32>,
+        elastic: bool,
         cache: Option<&Cache>,
     ) -> PyResult<Self> {
         let policy = parse_policy(errors, errors_max, errors_rate)?;
@@ -305,6 +309,7 @@ impl Job {
             retry: policy != PolicySpec::Raise,
             slots: batches_ahead + batches_held,
             whole_batches,
+            elastic,
             cache: cache.map(|cache| Arc::clone(&cache.inner)),
         });
         let options = JobOptions {

@@ -94,6 +94,7 @@ pub struct Link {
     /// The set of workers it belongs to.
     generation: u64,
     socket: UnixStream,
+    process: Option<i32>,
     schema_sent: bool,
     cache_sent: bool,
     /// The counter between us, where it is a thread of this process.
@@ -105,13 +106,14 @@ pub struct Link {
 
 impl Link {
     pub fn new(worker: usize, generation: u64, connection: Connection) -> Self {
-        let Connection { socket, handover } = connection;
+        let Connection { socket, handover, process } = connection;
         // Only a duration of zero is refused.
         let _ = socket.set_read_timeout(Some(LOOK_EVERY));
         Self {
             worker,
             generation,
             socket,
+            process,
             schema_sent: false,
             cache_sent: false,
             handover,
@@ -131,6 +133,11 @@ impl Link {
 
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The number of the worker's process, where it is one.
+    pub fn process(&self) -> Option<i32> {
+        self.process
     }
 
     /// Tells the worker about shared memory, once.

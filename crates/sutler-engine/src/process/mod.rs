@@ -64,6 +64,9 @@ pub struct ProcessOptions {
     pub slots: usize,
     /// Whether a batch is one worker's: where the workers collate, or the dataset is asked for many samples at once.
     pub whole_batches: bool,
+    /// Whether workers come and go with the engine's threads: one is started when a thread has none, and ends when its thread
+    /// goes off duty.
+    pub elastic: bool,
     /// Where the deterministic part of samples is kept, in memory that other processes can map.
     pub cache: Option<Arc<Cache>>,
 }
@@ -83,6 +86,7 @@ struct Shared {
     retry: bool,
     slots: usize,
     whole_batches: bool,
+    elastic: bool,
     keeping: Option<Keeping>,
 }
 
@@ -95,6 +99,8 @@ struct Workers {
     idle: Vec<Link>,
     /// A second handle to every socket, to hang up on workers that somebody waits for.
     sockets: Vec<Option<UnixStream>>,
+    /// The numbers of workers that have ended because nobody needed them.
+    retired: Vec<usize>,
     /// Whether we hung up ourselves, so that nobody need ask what became of a worker: whoever started them may be
     /// on the way out, too.
     ended: bool,
@@ -125,6 +131,7 @@ impl ProcessPreparation {
                 retry: options.retry,
                 slots: options.slots,
                 whole_batches: options.whole_batches,
+                elastic: options.elastic,
                 keeping: options.cache.map(Keeping::new),
             }),
         }
@@ -140,6 +147,7 @@ impl ProcessPreparation {
         workers.ended = false;
         workers.idle.clear();
         workers.sockets.clear();
+        workers.retired.clear();
         let generation = workers.generation;
         for (number, connection) in connections.into_iter().enumerate() {
             workers.sockets.push(Some(connection.socket.try_clone()?));
@@ -197,7 +205,7 @@ impl Preparation for ProcessPreparation {
     }
 
     fn preparer(&self) -> Box<dyn Preparer> {
-        Box::new(ProcessPreparer { shared: Arc::clone(&self.shared), link: None, mean: None })
+        Box::new(ProcessPreparer { shared: Arc::clone(&self.shared), link: None, is_new: false, mean: None })
     }
 }
 
@@ -205,6 +213,8 @@ struct ProcessPreparer {
     shared: Arc<Shared>,
     /// The worker this preparer talks to; `None` before the first order, and when there are too few.
     link: Option<Link>,
+    /// Whether the latest order was the first for this worker, which had to begin first.
+    is_new: bool,
     /// A moving average of the time a sample takes.
     mean: Option<Duration>,
 }
@@ -213,8 +223,18 @@ impl Drop for ProcessPreparer {
     fn drop(&mut self) {
         if let Some(link) = self.link.take() {
             let mut workers = self.shared.workers();
-            if link.generation() == workers.generation {
+            if link.generation() != workers.generation {
+                return;
+            }
+            if !self.shared.elastic {
                 workers.idle.push(link);
+                return;
+            }
+            let number = link.worker();
+            if let Some(socket) = workers.sockets.get_mut(number).and_then(Option::take) {
+                // It sees that we hung up, and ends. One that is gone already has hung up itself.
+                let _ = socket.shutdown(std::net::Shutdown::Both);
+                workers.retired.push(number);
             }
         }
     }
@@ -230,6 +250,14 @@ impl Preparer for ProcessPreparer {
     ) -> Result<(), Failure> {
         let reason = "it was to be prepared by a worker process, and there is none".to_owned();
         Err(Failure::new(sample, self.shared.keys.name(sample), "internal", reason))
+    }
+
+    fn process(&self) -> Option<i32> {
+        self.link.as_ref().and_then(Link::process)
+    }
+
+    fn has_settled(&self) -> bool {
+        !self.is_new
     }
 
     fn appetite(&self) -> usize {
@@ -316,6 +344,7 @@ struct Lost {
 impl ProcessPreparer {
     /// Has an order prepared by the worker and notes how long that took.
     fn ask(&mut self, order: &Order<'_>, places: &mut dyn Rows) -> Result<Vec<Elsewhere>, Lost> {
+        self.find_worker()?;
         let started = Instant::now();
         let rows = self.converse(order, places)?;
         let each = started.elapsed() / rows.len().max(1) as u32;
@@ -329,14 +358,37 @@ impl ProcessPreparer {
         Ok(answers.collect())
     }
 
+    /// Makes sure that there is a worker to talk to: one that nobody talks to, or where workers come and go a new one.
+    fn find_worker(&mut self) -> Result<(), Lost> {
+        let mut workers = self.shared.workers();
+        let generation = workers.generation;
+        self.is_new = self.link.as_ref().is_none_or(|link| link.generation() != generation);
+        if !self.is_new {
+            return Ok(());
+        }
+        self.link = workers.idle.pop();
+        if self.link.is_some() || !self.shared.elastic || workers.ended {
+            return Ok(());
+        }
+        let number = workers.retired.pop().unwrap_or_else(|| {
+            workers.sockets.push(None);
+            workers.sockets.len() - 1
+        });
+        drop(workers);
+        let unable = |text: String| Lost { reason: LinkError::Broken(text), finished: 0 };
+        let connection = self.shared.revive.revive(number).map_err(|error| unable(error.to_string()))?;
+        let second = connection.socket.try_clone().map_err(|error| unable(error.to_string()))?;
+        let mut workers = self.shared.workers();
+        if workers.generation == generation && !workers.ended {
+            workers.sockets[number] = Some(second);
+            self.link = Some(Link::new(number, generation, connection));
+        }
+        Ok(())
+    }
+
     /// Sends an order and waits for the answers; with each comes the form its sample was found in.
     fn converse(&mut self, order: &Order<'_>, places: &mut dyn Rows) -> Result<Vec<(RowAnswer, Form)>, Lost> {
         let shared = Arc::clone(&self.shared);
-        let mut workers = shared.workers();
-        if self.link.as_ref().is_none_or(|link| link.generation() != workers.generation) {
-            self.link = workers.idle.pop();
-        }
-        drop(workers);
         let Some(link) = &mut self.link else {
             return Err(Lost { reason: LinkError::Closed, finished: 0 });
         };
