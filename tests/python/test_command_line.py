@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import sutler
-from sutler.testing import make_photos
+from sutler.testing import make_photos, make_tones
 
 
 def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -118,6 +118,24 @@ def test_bench_leaves_broken_files_out_and_fails_without_good_ones(own_photos: P
         path.write_bytes(b"broken")
     done = command("bench", own_photos, "--size", 16, "--epochs", 1, code=1)
     assert "none of the 12 samples can be decoded" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["bench", "plan"])
+def test_a_folder_of_sound_is_told_what_reads_it(tmp_path: Path, name: str) -> None:
+    make_tones(tmp_path, count=4, classes=2)
+    more = ("--memory", "1MiB") if name == "plan" else ()
+    done = command(name, tmp_path, *more, code=1)
+    assert (
+        "holds sound (4 files), and this command is about images; `sutler inspect` knows sound" in done.stderr
+    )
+    assert "extensions=" not in done.stderr
+
+
+def test_one_is_not_a_plural(tmp_path: Path) -> None:
+    make_photos(tmp_path, 1, 1)
+    assert command("inspect", tmp_path).stdout.startswith("1 sample in 1 class, ")
+    told = command("bench", tmp_path, "--size", 16, "--epochs", 1, "--threads", 1, "-b", 1).stdout
+    assert told.startswith("1 sample, 1 thread, batches of 1, 1 epoch each, interleaved")
 
 
 def test_demo_runs_without_peers() -> None:

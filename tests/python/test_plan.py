@@ -112,6 +112,24 @@ def test_arguments_that_make_no_sense(
         sutler.plan(dataset, **arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"time": "1s"}, "time should be a number of seconds, such as 0.03, got '1s'"),
+        ({"time": None}, "time should be a number of seconds, .* got None"),
+        ({"step_time": "30ms"}, "step_time should be a number of seconds, .* got '30ms'"),
+        ({"jobs": 1.5}, "jobs should be a positive integer, got 1.5"),
+        ({"num_workers": "2"}, "num_workers should be a positive integer, got '2'"),
+    ],
+    ids=str,
+)
+def test_arguments_of_the_wrong_type_are_named(
+    dataset: sutler.ImageFolder, arguments: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(TypeError, match=reason):
+        sutler.plan(dataset, memory="1MiB", **arguments)
+
+
 def test_only_native_datasets_are_planned_for() -> None:
     with pytest.raises(TypeError, match="list is none"):
         sutler.plan([1, 2, 3], memory="1MiB")  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ The scripts use NumPy output, since importing PyTorch takes longer than all the 
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -288,4 +289,34 @@ class Large(Squares):
 grown = max(int(batch.max()) for batch in make(Large(4)))
 assert grown < 4 << 20, f"{grown:,} bytes were copied"  # all the lists have 32 MB
 """
+    )
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("collated", [False, True], ids=["samples", "whole batches"])
+@pytest.mark.parametrize("order", ["strict", "ready"])
+def test_a_timeout_names_the_sample_that_is_waited_for(run_script: Run, order: str, collated: bool) -> None:
+    """Also where a worker was given several samples at once, and where it collates whole batches."""
+    done = run_script(
+        PRELUDE
+        + f"""
+class Held(Squares):
+    def __getitem__(self, index):
+        if index == 1234:
+            time.sleep(60)
+        return super().__getitem__(index)
+
+loader = make(Held(2000), timeout=3, order={order!r}, lateness=0, collate_fn={"list" if collated else None})
+try:
+    for _ in loader:
+        pass
+except RuntimeError as error:
+    print(error)
+loader.close()
+""",
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(
+        r"DataLoader timed out after 3 seconds; worker \d \(pid \d+\) is at index 1234\n", done.stdout
     )

@@ -36,9 +36,12 @@ impl Bench {
         serve_epoch(&engine, &job, samples, self.job.batch_size, 0)?;
         let failures = job.failures();
         if failures.len() == samples as usize {
-            return Err(
-                format!("none of the {samples} samples can be decoded; the first: {}", failures[0]).into()
-            );
+            let which = if samples == 1 {
+                "the only sample cannot be decoded".to_owned()
+            } else {
+                format!("none of the {samples} samples can be decoded; the first")
+            };
+            return Err(format!("{which}: {}", failures[0]).into());
         }
         let broken: std::collections::HashSet<_> = failures.iter().map(|failure| failure.sample).collect();
 
@@ -84,10 +87,11 @@ impl Bench {
             return Ok(());
         }
         let mut text = format!(
-            "{} samples, {threads} threads, batches of {}, {} epochs each, interleaved\n\n",
-            report::count(u64::from(samples)),
+            "{}, {}, batches of {}, {} each, interleaved\n\n",
+            report::counted(u64::from(samples), "sample"),
+            report::counted(threads as u64, "thread"),
             self.job.batch_size,
-            self.job.epochs
+            report::counted(u64::from(self.job.epochs), "epoch")
         );
         let rows: Vec<Vec<String>> = snapshot
             .stages
@@ -109,8 +113,9 @@ impl Bench {
         );
         if !broken.is_empty() {
             text += &format!(
-                "\n{} samples are broken and were left out; `sutler inspect` lists them.\n",
-                report::count(broken.len() as u64)
+                "\n{} {} broken and left out; `sutler inspect` lists what is.\n",
+                report::counted(broken.len() as u64, "sample"),
+                if broken.len() == 1 { "was" } else { "were" }
             );
         }
         report::print(&text);

@@ -34,8 +34,25 @@ impl Progress for ListingBar {
 
 /// Lists a folder of class folders, or the rows of a manifest.
 pub fn open(path: &Path, allow_empty: bool) -> Result<Arc<Files>, Failed> {
-    let files = list(path, FolderOptions { allow_empty, ..FolderOptions::default() })?;
+    let files = list(path, FolderOptions { allow_empty, ..FolderOptions::default() })
+        .map_err(|error| sound_instead(path).unwrap_or(error))?;
     if files.is_empty() { Err(format!("{} lists no samples.", path.display()).into()) } else { Ok(files) }
+}
+
+/// What to say of a folder that holds sound and no images, where only images will do.
+fn sound_instead(path: &Path) -> Option<Failed> {
+    let anything = |options| list(path, FolderOptions { allow_empty: true, ..options }).ok();
+    let images = anything(FolderOptions::default())?;
+    let sounds = anything(FolderOptions::audio())?;
+    (images.is_empty() && !sounds.is_empty()).then(|| {
+        let text = format!(
+            "{} holds sound ({}), and this command is about images; `sutler inspect` knows sound, and in Python \
+             sutler.AudioFolder loads it.",
+            path.display(),
+            report::counted(sounds.listing().len() as u64, "file")
+        );
+        text.into()
+    })
 }
 
 /// The same, and where a folder holds no images the sound files in it.

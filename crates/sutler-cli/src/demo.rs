@@ -58,12 +58,13 @@ impl Demo {
         let samples = u32::try_from(files.listing().len())?;
         let threads = self.job.thread_count();
         say(&format!(
-            "{} samples; {} epochs of the {} pipeline at {} pixels, batches of {}, {threads} threads.\n\n",
-            report::count(u64::from(samples)),
-            self.job.epochs,
+            "{}; {} of the {} pipeline at {} pixels, batches of {}, {}.\n\n",
+            report::counted(u64::from(samples), "sample"),
+            report::counted(u64::from(self.job.epochs), "epoch"),
             self.job.pipeline.name(),
             self.job.size,
-            self.job.batch_size
+            self.job.batch_size,
+            report::counted(threads as u64, "thread")
         ));
 
         let job = self.job.job(self.job.preparation(&files)?)?;
@@ -112,11 +113,11 @@ impl Demo {
         }
         report::print(&text(rate, &snapshot, memory_bytes, peer.as_ref()));
         report::print(&format!(
-            "\nEvery epoch served each sample once: {} served and {} failed in {} epochs of {} samples.\n",
+            "\nEvery epoch served each sample once: {} served and {} failed in {} of {}.\n",
             report::count(served),
             report::count(failed),
-            self.job.epochs,
-            report::count(u64::from(samples))
+            report::counted(u64::from(self.job.epochs), "epoch"),
+            report::counted(u64::from(samples), "sample")
         ));
         Ok(())
     }

@@ -14,7 +14,7 @@ use sutler_engine::{Failure, RunError};
 use crate::spec::{EpochSpec, JobSpec};
 
 /// Changes whenever an agent and a client of different versions would misunderstand each other.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// The number of a connection's first request, which is the greeting.
 pub const HELLO: u64 = 1;

@@ -97,7 +97,8 @@ impl<'a> Session<'a> {
             Request::Start { run, epoch } => {
                 let job = self.job.as_ref().ok_or_else(no_job)?;
                 let started = epoch
-                    .start(self.agent.engine(), job)
+                    .check_part(self.samples)
+                    .and_then(|()| epoch.start(self.agent.engine(), job))
                     .map_err(|error| Refused(Refusal::Value, error.to_string()))?;
                 let batches = started.batches();
                 self.progress = Some((run, Progress { epoch: epoch.epoch, batches: 0, planned: batches }));

@@ -24,7 +24,7 @@ use sutler_core::{Form, SampleId};
 use super::arena::{Arena, BLOCK_BYTES, BLOCK_NOTES_BYTES, blocks_within};
 use super::limit::memory_limit;
 use super::size::size;
-use crate::text::grouped;
+use crate::text::counted;
 
 pub use super::arena::{Backing, Pieces};
 
@@ -59,8 +59,8 @@ pub enum MemoryError {
     },
     /// Less than the bookkeeping takes.
     #[error(
-        "A cache of {} has no room for samples: its table for {} samples takes {} alone. Ask for more, or for no cache.",
-        size(*budget_bytes), grouped(*samples as u64), size(*table_bytes)
+        "A cache of {} has no room for samples: its table for {} takes {} alone. Ask for more, or for no cache.",
+        size(*budget_bytes), counted(*samples as u64, "sample"), size(*table_bytes)
     )]
     TooSmall {
         /// The budget.

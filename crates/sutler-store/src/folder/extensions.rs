@@ -7,6 +7,32 @@ pub const IMAGE_EXTENSIONS: [&str; 9] =
 /// The endings of sound files that can be decoded.
 pub const AUDIO_EXTENSIONS: [&str; 5] = [".wav", ".flac", ".mp3", ".ogg", ".oga"];
 
+/// What files hold, by their endings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Image,
+    Sound,
+}
+
+impl Kind {
+    /// What files with this ending, in lower case and with its dot, hold.
+    pub(super) fn of(extension: &str) -> Option<Self> {
+        if IMAGE_EXTENSIONS.contains(&extension) {
+            Some(Self::Image)
+        } else {
+            AUDIO_EXTENSIONS.contains(&extension).then_some(Self::Sound)
+        }
+    }
+
+    /// What reads them.
+    pub(super) fn dataset(self) -> &'static str {
+        match self {
+            Self::Image => "sutler.ImageFolder",
+            Self::Sound => "sutler.AudioFolder",
+        }
+    }
+}
+
 /// Endings of file names, in lower case.
 pub(super) struct Extensions(Vec<String>);
 
@@ -26,6 +52,11 @@ impl Extensions {
                 let name = name.to_lowercase();
                 self.0.iter().any(|extension| name.ends_with(extension.as_str()))
             })
+    }
+
+    /// What is looked for, as far as the endings tell.
+    pub(super) fn kind(&self) -> Option<Kind> {
+        self.0.iter().find_map(|extension| Kind::of(extension))
     }
 
     pub(super) fn shown(&self) -> impl Iterator<Item = &[u8]> {

@@ -121,7 +121,7 @@ fn empty_classes(
         }
     }
     StoreError::EmptyClasses {
-        found: found.in_place_of_samples(names.len()),
+        found: found.in_place_of_samples(names.len(), extensions.kind()),
         classes: names,
         extensions: extensions.shown().map(readable).collect(),
     }

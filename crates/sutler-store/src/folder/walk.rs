@@ -70,7 +70,7 @@ impl Walk<'_> {
     pub(super) fn classes(&self) -> Result<(Vec<Vec<u8>>, Leftovers), StoreError> {
         let root = match open_folder(self.root) {
             Ok(root) => root,
-            Err(Errno::NOENT) => return Err(StoreError::Missing { path: self.root.to_owned() }),
+            Err(Errno::NOENT) => return Err(StoreError::missing(self.root)),
             Err(Errno::NOTDIR) => return Err(StoreError::NotAFolder { path: self.root.to_owned() }),
             Err(errno) => return Err(self.failure(b"", errno)),
         };
