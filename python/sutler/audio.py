@@ -6,7 +6,7 @@ import math
 import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
 from sutler._arguments import check_seed, place_in_job
@@ -16,6 +16,9 @@ from sutler._words import counted
 from sutler.datasets import BYTES_MAX, Io, NativeDataset
 from sutler.transforms import lower_audio
 from sutler.transforms.tail import seeded
+
+if TYPE_CHECKING:
+    from torch.utils.data import Subset
 
 #: A clip with more values in all channels is refused: four and a half hours of speech, a gibibyte when decoded.
 VALUES_MAX = 1 << 28
@@ -183,7 +186,7 @@ class LengthBuckets:
 
     def __init__(
         self,
-        lengths: AudioFolder | Sequence[float],
+        lengths: AudioFolder | Subset[Any] | Sequence[float],
         batch_size: int,
         *,
         buckets: int = 8,

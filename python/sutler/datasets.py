@@ -7,7 +7,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,14 @@ from sutler._words import counted
 from sutler.transforms import Lowered, lower, run_tail
 from sutler.transforms.audio import AudioTransform
 from sutler.transforms.lowering import flatten
+
+if TYPE_CHECKING:
+    # So that type checkers let one be the dataset of a `Subset`; PyTorch itself does not look, and need not be there.
+    from torch.utils.data import Dataset
+
+    DatasetType = Dataset[tuple[Any, Any]]
+else:
+    DatasetType = object
 
 Io = Literal["buffered", "direct"]
 
@@ -38,7 +46,7 @@ def _listing_progress(enabled: bool | None) -> Callable[[int], None] | None:
     return show
 
 
-class NativeDataset:
+class NativeDataset(DatasetType):
     """What all native datasets have in common; not made directly."""
 
     _native: _sutler.Dataset

@@ -144,7 +144,7 @@ def test_a_number_is_the_device_that_pytorch_takes_it_for(augmented: sutler.Imag
 
 
 def test_in_order_and_order_are_two_words_for_one_thing(augmented: sutler.ImageFolder) -> None:
-    orders = [
+    orders: list[tuple[dict[str, Any], str]] = [
         ({}, "strict"),
         ({"in_order": True}, "strict"),
         ({"in_order": False}, "ready"),
@@ -160,11 +160,12 @@ def test_in_order_and_order_are_two_words_for_one_thing(augmented: sutler.ImageF
 @pytest.mark.parametrize("epoch", ["a", 1.5, None])
 def test_an_epoch_that_is_no_number_is_refused_by_name(augmented: sutler.ImageFolder, epoch: Any) -> None:
     loader = Loader(augmented)
+    int_of_numpys: Any = np.int64(3)
     with pytest.raises(TypeError, match=f"epoch should be an integer from 0 to .* got {epoch!r}"):
         loader.set_epoch(epoch)
     with pytest.raises(ValueError, match="epoch should be from 0"):
         loader.set_epoch(-1)
-    loader.set_epoch(np.int64(3))
+    loader.set_epoch(int_of_numpys)
     assert loader.sampler.epoch == 3
 
 
@@ -172,7 +173,8 @@ def test_an_epoch_that_is_no_number_is_refused_by_name(augmented: sutler.ImageFo
 def test_a_sample_is_named_by_an_integer(augmented: sutler.ImageFolder, index: Any) -> None:
     with pytest.raises(TypeError, match="samples are named by integers, got"):
         augmented[index]
-    assert augmented[np.int64(3)][1] == augmented[torch.tensor(3)][1] == augmented[3][1]
+    others: list[Any] = [np.int64(3), torch.tensor(3)]
+    assert [augmented[other][1] for other in others] == [augmented[3][1]] * 2
 
 
 def test_pinning_without_pytorch_says_what_is_missing(

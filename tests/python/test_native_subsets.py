@@ -269,7 +269,7 @@ def test_a_cache_serves_the_same_bytes(augmented: sutler.ImageFolder) -> None:
 @pytest.mark.filterwarnings("ignore:ConcatDataset puts native datasets together")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_concatenation_draws_anew_in_every_epoch(augmented: sutler.ImageFolder, workers: int) -> None:
-    both = ConcatDataset([Subset(augmented, PART), augmented])
+    both: ConcatDataset[Any] = ConcatDataset([Subset(augmented, PART), augmented])
     outside = augmented[0][0]
     context = "fork" if workers else None
     with (

@@ -138,7 +138,7 @@ def test_only_native_datasets_are_planned_for() -> None:
 def test_a_dataset_without_a_good_sample_says_so(tmp_path: Path) -> None:
     (tmp_path / "class").mkdir()
     (tmp_path / "class" / "broken.jpg").write_bytes(b"no picture")
-    with pytest.raises(ValueError, match=r"none of 1 samples .*broken\.jpg"):
+    with pytest.raises(ValueError, match=r"of 1 sample tried none .*broken\.jpg"):
         sutler.plan(sutler.ImageFolder(tmp_path), memory="1MiB")
 
 
@@ -264,11 +264,11 @@ def test_a_plan_that_cannot_be_made_is_said_and_ends_nothing(tmp_path: Path) -> 
     (tmp_path / "class" / "broken.jpg").write_bytes(b"no picture")
     bad = sutler.ImageFolder(tmp_path, transform=T.CenterCrop(8))
     with Loader(bad, output="numpy", errors="skip", cache=Cache("1MiB", split="auto")) as loader:
-        with pytest.warns(UserWarning, match="could not plan.*none of 1 samples"):
+        with pytest.warns(UserWarning, match="could not plan.*of 1 sample tried none"):
             assert list(loader) == []
         plan = loader.stats()["cache"]["plan"]
     assert plan["split"] == "100-0-0"
-    assert "none of 1 samples" in plan["reason"]
+    assert "of 1 sample tried none" in plan["reason"]
 
 
 def test_a_profile_is_mended_by_what_was_seen_and_not_by_noise() -> None:

@@ -453,9 +453,10 @@ mod tests {
                 let partly = of_part(whole.clone());
                 assert_eq!(partly.batches(), whole.batches());
                 for index in 0..whole.batches() {
-                    let expected = whole.batch(index).samples.iter().map(|sample| part[sample.index()]);
-                    assert_eq!(partly.batch(index).samples, expected.collect::<Vec<_>>());
-                    assert_eq!(partly.batch(index).positions, whole.batch(index).positions);
+                    let (ours, theirs) = (partly.batch(index), whole.batch(index));
+                    let expected = theirs.samples.iter().map(|sample| part[sample.index()]);
+                    assert_eq!(ours.samples, expected.collect::<Vec<_>>());
+                    assert_eq!(ours.positions, theirs.positions);
                 }
             }
         }
