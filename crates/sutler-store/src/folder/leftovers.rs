@@ -65,16 +65,19 @@ impl Leftovers {
         }
     }
 
-    /// Explains a root without class folders.
-    pub(super) fn in_place_of_classes(&self) -> String {
-        match self.files {
-            0 => "The folder is empty; check the path.".into(),
-            _ => format!(
-                "It holds no folders, only {}; move the files into one folder for each class, or list them in a \
-                 manifest.",
-                self.description()
-            ),
+    /// Explains a root without class folders, where samples of this kind are looked for.
+    pub(super) fn in_place_of_classes(&self, wanted: Option<Kind>) -> String {
+        if self.is_empty() {
+            return "The folder is empty; check the path.".into();
         }
+        let kind = self.commonest().and_then(|extension| Kind::of(&extension));
+        let advice = match kind.filter(|_| kind != wanted) {
+            Some(kind) => format!("{} reads those, in one folder for each class", kind.dataset()),
+            // Manifests name images.
+            None if wanted == Some(Kind::Sound) => "move the files into one folder for each class".to_owned(),
+            None => "move the files into one folder for each class, or list them in a manifest".to_owned(),
+        };
+        format!("It holds no folders, only {}; {advice}.", self.description())
     }
 
     fn ranked(&self) -> Vec<(String, u64)> {
@@ -148,6 +151,10 @@ mod tests {
         assert!(
             photos.in_place_of_samples(1, Some(Kind::Sound)).contains("; sutler.ImageFolder reads those.")
         );
+        let loose = |files: &Leftovers, wanted| files.in_place_of_classes(Some(wanted));
+        assert!(loose(&speech, Kind::Image).contains("; sutler.AudioFolder reads those, in one folder"));
+        assert!(loose(&speech, Kind::Sound).ends_with("into one folder for each class."));
+        assert!(loose(&photos, Kind::Image).ends_with("or list them in a manifest."));
         assert!(
             photos
                 .in_place_of_samples(1, Some(Kind::Image))

@@ -68,7 +68,10 @@ impl Listing {
         let walk = Walk { root, extensions: &extensions, progress };
         let (classes, loose) = walk.classes()?;
         if classes.is_empty() {
-            return Err(StoreError::NoClasses { root: root.to_owned(), found: loose.in_place_of_classes() });
+            return Err(StoreError::NoClasses {
+                root: root.to_owned(),
+                found: loose.in_place_of_classes(extensions.kind()),
+            });
         }
 
         let mut folders = walk.folders(&classes, options.threads)?;
