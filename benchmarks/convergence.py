@@ -8,8 +8,8 @@ shuffle with other random numbers: what it differs by is what chance makes of tw
 
 Trainings of one seed begin with the same weights, so orders are compared seed by seed. The p-value is that of a
 permutation test: how often the differences, each with a sign drawn anew, would have a mean as far from zero as theirs.
-Two statistics are tested, where a training ends and how soon it gets there (the mean over epochs), and either may be the
-one that shows a difference; so the smaller p counts twice.
+Two statistics are tested, where a training ends and how soon it gets there (the mean over epochs), and either may be
+the one that shows a difference; so the smaller p counts twice.
 """
 
 from __future__ import annotations
@@ -230,7 +230,8 @@ def paired_p(differences: Sequence[float]) -> float:
         return sum(deals) / len(deals)
     rng = random.Random(0)
     drawn = sum(
-        abs(math.fsum(each * rng.choice((1, -1)) for each in differences)) >= observed for _ in range(_DEALS_MAX)
+        abs(math.fsum(each * rng.choice((1, -1)) for each in differences)) >= observed
+        for _ in range(_DEALS_MAX)
     )
     # What was observed is one way of dealing out, too: a p of 0 would claim more than was tried.
     return (drawn + 1) / (_DEALS_MAX + 1)

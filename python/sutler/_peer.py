@@ -1,7 +1,7 @@
 """PyTorch's figures for `sutler demo`: the same data and transforms through `torch.utils.data.DataLoader`.
 
-As many processes as there are jobs train at once, each with its part of the workers, since that is what several jobs are
-without something that they share. Prints JSON: the figures, or why there are none.
+As many processes as there are jobs train at once, each with its part of the workers, since that is what several jobs
+are without something that they share. Prints JSON: the figures, or why there are none.
 """
 
 from __future__ import annotations

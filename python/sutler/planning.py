@@ -85,8 +85,8 @@ def plan(
     """Measures a dataset with its transforms on this machine, and predicts the throughput of every split of ``memory``.
 
     Samples from all over the dataset are prepared from storage, from an encoded and from a decoded copy, with as many
-    threads as a loader would have. Storage is measured past the page cache. Nothing is kept of it. Samples that cannot be
-    prepared are left out, with a warning.
+    threads as a loader would have. Storage is measured past the page cache. Nothing is kept of it. Samples that cannot
+    be prepared are left out, with a warning.
 
     Args:
         dataset: A native dataset, such as :class:`sutler.ImageFolder`.

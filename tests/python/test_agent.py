@@ -659,8 +659,9 @@ def test_an_augmented_share_of_the_memory_is_the_window(photos: Path, tmp_path: 
         take_turns(loaders, 3)
         figures = [loader.stats() for loader in loaders]
         samples = len(loaders[0].dataset)
-        # In the first epoch the one that begins first may have all of it before the other has come. From then on the other is expected, and
-        # of each sample one of the two prepares what both get; but for those that are passed by on purpose, to mix.
+        # In the first epoch the one that begins first may have all of it before the other has come. From then on the
+        # other is expected, and of each sample one of the two prepares what both get; but for those that are passed by
+        # on purpose, to mix.
         assert sum(each["served"]["augmented"] for each in figures) >= 0.9 * 2 * samples
         shared = agent.status()["shared"]
         assert shared["split"] == "0-50-50"
@@ -681,7 +682,12 @@ def test_figures_are_those_of_the_batches_in_hand(photos: Path, agent: Agent) ->
                     seen += ids.tolist()
                     figures = loader.stats()
                     assert figures["samples"] == len(seen)
-                    assert figures["served"] == {"storage": len(seen), "encoded": 0, "decoded": 0, "augmented": 0}
+                    assert figures["served"] == {
+                        "storage": len(seen),
+                        "encoded": 0,
+                        "decoded": 0,
+                        "augmented": 0,
+                    }
                     assert figures["storage_reads"] == len(seen)
                     assert figures["storage_bytes"] == sum(sizes[index] for index in seen)
             batches_seen = figures["batches"]

@@ -22,8 +22,9 @@ from sutler import transforms as T  # noqa: N812 - as users write it
 
 SAMPLES = 240
 
-#: What a job can be ahead of another that takes its batches in turn: two batches of 8 in the making, two that have come together, and two that
-#: were asked for ahead. A window that holds so many loses nothing, however the processes are scheduled.
+#: What a job can be ahead of another that takes its batches in turn: two batches of 8 in the making, two that have come
+#: together, and two that were asked for ahead. A window that holds so many loses nothing, however the processes are
+#: scheduled.
 AHEAD = 6 * 8
 WINDOW = str(1.25 * AHEAD / SAMPLES)
 
@@ -178,9 +179,15 @@ def run_jobs(
 
 
 def settled(told: dict[str, dict[str, Any]], name: str) -> dict[str, int]:
-    """What a job counted after its first epoch. In that the first job to begin is alone until the others have come, for as long as they take."""
+    """What a job counted after its first epoch.
+
+    In that the first job to begin is alone until the others have come, for as long as they take.
+    """
     first, last = told[name]["stats"][0], told[name]["stats"][-1]
-    counts = {"samples": last["samples"] - first["samples"], "reads": last["storage_reads"] - first["storage_reads"]}
+    counts = {
+        "samples": last["samples"] - first["samples"],
+        "reads": last["storage_reads"] - first["storage_reads"],
+    }
     return counts | {form: last["served"][form] - first["served"][form] for form in last["served"]}
 
 
@@ -229,8 +236,8 @@ def test_finished_samples_are_shared_beside_what_differs(serve: Callable[..., Ag
     assert reads_per_sample(told) <= 1.05 / 5
     for name in ("crop", "mirror"):
         pair = [settled(told, each)["augmented"] for each in (name, f"{name} again")]
-        # One of the two prepares what both get; which one is up to chance. Where two threads of the agent are at the same sample for both at the
-        # same moment, both finish it, and that is a matter of timing.
+        # One of the two prepares what both get; which one is up to chance. Where two threads of the agent are at the
+        # same sample for both at the same moment, both finish it, and that is a matter of timing.
         assert sum(pair) >= 0.7 * 2 * SAMPLES, (name, pair)
     assert settled(told, "grey")["augmented"] == 0
 

@@ -90,7 +90,9 @@ def test_convergence_says_what_differs_and_what_does_not() -> None:
     ]
     said = "\n".join(convergence._summary(arguments, worse))
     slower = [
-        convergence.Training(each.order, each.seed, [each.final - 0.1 * (each.order == "shared"), each.final], 1.0)
+        convergence.Training(
+            each.order, each.seed, [each.final - 0.1 * (each.order == "shared"), each.final], 1.0
+        )
         for each in trainings
     ]
     assert "p 0.016, missed" in "\n".join(convergence._summary(arguments, slower)), "it ends alike, but later"
