@@ -107,7 +107,8 @@ impl Demo {
                 made = tempfile::Builder::new().prefix("sutler-demo-").tempdir()?;
                 let started = Instant::now();
                 let bar = report::progress(u64::from(self.images), "making pictures");
-                let set = PhotoSet { count: self.images, ..PhotoSet::default() };
+                let classes = PhotoSet::default().classes.min(self.images);
+                let set = PhotoSet { count: self.images, classes, ..PhotoSet::default() };
                 set.write(made.path(), &|| bar.inc(1))?;
                 bar.finish_and_clear();
                 say(&format!(
