@@ -183,10 +183,10 @@ def test_a_split_that_changes_between_epochs_changes_no_batch(dataset: sutler.Im
             found += [tuple(part.copy() for part in batch) for batch in batches]
             assert_same([expected[epoch]], [found])
             after = loader.stats()["cache"]
-            assert 0.6 * after["budget_bytes"] < after["used_bytes"] <= after["budget_bytes"]
+            assert 0.85 * after["budget_bytes"] < after["used_bytes"] <= after["budget_bytes"]
             if shares[1] == 100:
                 assert after["decoded"]["bytes"] >= before["decoded"]["bytes"]
-                assert after["decoded"]["bytes"] > 0.3 * after["used_bytes"], "it has won room"
+                assert after["decoded"]["bytes"] > 0.8 * after["used_bytes"], "it has won the room"
             elif epoch > 0:
                 assert after["encoded"]["bytes"] >= before["encoded"]["bytes"], "it has room to win"
 
