@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleId, Shard};
+use sutler_core::{EpochPlan, JobCursor, JobSpec, Ledger, Permutation, SampleId, Shard};
 use sutler_engine::{Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, RunError, ServingOrder};
 use sutler_media::{Layout, Limits, Op, Pipeline, PipelineOptions};
 use sutler_store::{
@@ -120,9 +120,6 @@ pub struct JobArguments {
     /// Read no more than so many megabytes per second: what slower storage would do.
     #[arg(long, value_name = "MB/S", value_parser = rate)]
     pub storage_mbps: Option<f64>,
-    /// How many times to go over the data.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10000))]
-    pub epochs: u32,
 }
 
 impl JobArguments {
@@ -184,10 +181,10 @@ impl JobArguments {
     }
 
     /// The job a loader would make of these arguments.
-    pub fn job(&self, preparation: ImagePreparation) -> Result<Arc<Job>, Failed> {
+    pub fn job(&self, preparation: ImagePreparation, order: ServingOrder) -> Result<Arc<Job>, Failed> {
         let batches_ahead = 2.max((2 * self.thread_count()).div_ceil(self.batch_size as usize));
         let options = JobOptions {
-            order: ServingOrder::Strict,
+            order,
             batch_size: self.batch_size as usize,
             batches_ahead,
             batches_held: 2,
@@ -205,7 +202,7 @@ pub fn shuffled(samples: u32, epoch: u32) -> Vec<SampleId> {
     (0..samples).map(|position| permutation.sample_at(position)).collect()
 }
 
-/// Serves one epoch and throws the batches away; returns how many samples came.
+/// Serves one epoch, alone or as a member of a pool, and throws the batches away; returns how many samples came.
 pub fn serve_epoch(
     engine: &Engine,
     job: &Arc<Job>,
@@ -215,7 +212,10 @@ pub fn serve_epoch(
 ) -> Result<u64, Failed> {
     let spec = JobSpec { batch_size, drop_last: false, shard: Shard::WHOLE };
     let plan = EpochPlan::new(Permutation::shuffled(samples, 0, epoch), &spec, JobCursor::start_of(epoch))?;
-    let mut run = engine.start(job, plan, epoch);
+    let mut run = match job.pool() {
+        Some(_) => engine.start_shared(job, &plan, epoch, &Ledger::new(0))?,
+        None => engine.start(job, plan, epoch),
+    };
     let mut served = 0;
     loop {
         match run.next(Duration::from_secs(3600)).map_err(|error: RunError| error.to_string())? {

@@ -52,7 +52,7 @@ pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
     if let Command::Serve(serve) = &parsed.command
         && let Some(text) = serve.contradiction()
     {
-        let _ = Arguments::command().error(ErrorKind::ArgumentConflict, text).print();
+        let _ = refusal("serve", text).print();
         return 2;
     }
     let result = match parsed.command {
@@ -68,5 +68,15 @@ pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
             eprintln!("error: {error}");
             1
         }
+    }
+}
+
+/// What is wrong with the arguments of a command, with the usage of that very command beside it.
+fn refusal(command: &str, text: String) -> clap::Error {
+    let mut all = Arguments::command();
+    all.build();
+    match all.find_subcommand_mut(command) {
+        Some(command) => command.error(ErrorKind::ArgumentConflict, text),
+        None => all.error(ErrorKind::ArgumentConflict, text),
     }
 }

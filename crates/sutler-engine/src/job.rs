@@ -81,6 +81,12 @@ pub(crate) struct Share {
     pub kind: Kind,
 }
 
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.pool.dismiss(self.name);
+    }
+}
+
 /// The failures of the epoch that was begun last; of an earlier one that is still running they are nobody's business.
 #[derive(Default)]
 pub(crate) struct EpochFailures {

@@ -34,7 +34,7 @@ pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
 pub use job::{Job, JobOptions, ServingOrder};
 pub use memory::{Arena, ArenaError, BatchMemory};
-pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
+pub use metrics::{Counts, Metrics, Served, Snapshot, StageSummary, Stalls};
 pub use padded::{Padded, Padding};
 pub use pool::Pool;
 pub use preparation::{
@@ -44,5 +44,5 @@ pub use preparation::{
 pub use process::{
     Connection, FIRST_KEYED, Handover, Key, ProcessOptions, ProcessPreparation, Revive, end_with,
 };
-pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};
+pub use profile::{Measured, ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use run::{Canceller, Next, Run};

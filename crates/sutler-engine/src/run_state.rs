@@ -86,6 +86,8 @@ impl Ticket {
 /// A run as workers see it; lives in the engine's shared state.
 pub(crate) struct RunState {
     pub id: u64,
+    /// The part in a pool of jobs that share what they prepare. It stands before the job so that it ends first: a job that ends says so to the pool.
+    membership: Option<Membership>,
     pub job: Arc<Job>,
     plan: EpochPlan,
     epoch: u32,
@@ -99,8 +101,6 @@ pub(crate) struct RunState {
     late: Option<(Assembly, u64)>,
     /// Samples known to be slow, to be begun before their turn, and those that are being prepared so.
     early: EarlyStarts,
-    /// The part in a pool of jobs that share what they prepare.
-    membership: Option<Membership>,
     /// An error that ends the run.
     broken: Option<RunError>,
 }
@@ -115,6 +115,7 @@ impl RunState {
         };
         let mut state = Self {
             id,
+            membership,
             job,
             plan,
             epoch,
@@ -124,7 +125,6 @@ impl RunState {
             delivered: 0,
             late,
             early: EarlyStarts::default(),
-            membership,
             broken: None,
         };
         state.ledger.extend(state.positions());
