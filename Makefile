@@ -11,7 +11,7 @@ unexport PYTHONHOME PYTHONPATH
 
 .PHONY: help
 help: ## List what make can do
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Install the tools: .venv with pinned packages, nasm where it is missing
@@ -36,10 +36,15 @@ test-rust: setup ## Run the Rust tests (RUST="-p sutler-core ledger" for some of
 test-python: develop ## Run the Python tests (PYTEST="-k resume" for some of them)
 	@.venv/bin/pytest $(PYTEST)
 
+.PHONY: test-free-threaded
+test-free-threaded: ## Run the tests of Python datasets where workers are threads (PYTHON=python3.14t, PYTEST="-k resume")
+	@env -u PYTHON scripts/setup.sh # the tools are not for that Python
+	@PYTHON="$(PYTHON)" scripts/test-free-threaded.sh $(PYTEST)
+
 .PHONY: left-behind
 left-behind: develop ## Interrupt training jobs at random moments and look for what is left (ROUNDS=200, SEED= to repeat)
 	@SUTLER_LEFT_BEHIND_ROUNDS=$(or $(ROUNDS),200) SUTLER_LEFT_BEHIND_SEED=$(or $(SEED),0) \
-		.venv/bin/pytest tests/python/left_behind
+		.venv/bin/pytest -o faulthandler_timeout=0 tests/python/left_behind
 
 .PHONY: lint
 lint: setup ## Check formatting, lints and types
@@ -81,5 +86,5 @@ requirements: setup ## Pin the current versions of all Python packages in requir
 
 .PHONY: clean
 clean: ## Delete whatever make made: builds, environments, caches
-	@rm -rf target dist site .venv .venv-docs .venv-peers .venv-wheel .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf target dist site .venv .venv-docs .venv-free-threaded .venv-peers .venv-wheel .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find python tests benchmarks examples \( -name '__pycache__' -o -name '_sutler*.so' \) -prune -exec rm -rf {} + 2>/dev/null || true

@@ -9,14 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import (
+    agent,
+    convergence,
     h200,
     images,
     jobs,
     machine,
     memory,
     plan,
+    python_cache,
     python_dataset,
     quality,
+    reads,
     slow_items,
     startup,
     streams,
@@ -33,13 +37,17 @@ BENCHMARKS = {
     "h200": h200,
     "slow-items": slow_items,
     "python-dataset": python_dataset,
+    "python-cache": python_cache,
     "worker-memory": worker_memory,
     "streams": streams,
     "jobs": jobs,
     "plan": plan,
+    "agent": agent,
+    "reads": reads,
+    "convergence": convergence,
 }
 #: Benchmarks whose samples are no photos.
-WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory"}
+WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads", "convergence"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

@@ -11,11 +11,8 @@ hyper-parameter search.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -30,6 +27,7 @@ from benchmarks.contenders.base import Settings
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
 from benchmarks.photos import photo_tree
+from benchmarks.serving import serving
 from benchmarks.worker import ContenderError
 
 CONTENDERS = {
@@ -134,33 +132,13 @@ def run_short(name: str, settings: Settings, number: int, socket: str | None, ep
 
 
 @contextmanager
-def serving(name: str, arguments: argparse.Namespace) -> Iterator[str | None]:
-    """The agent, where the contender has one."""
+def agent_for(name: str, arguments: argparse.Namespace) -> Iterator[str | None]:
+    """The agent's socket, where the contender has one."""
     if name != "agent":
         yield None
         return
-    with tempfile.TemporaryDirectory() as folder:
-        socket = str(Path(folder) / "agent.sock")
-        words = [
-            "serve",
-            "--socket",
-            socket,
-            "--threads",
-            arguments.threads,
-            "--window",
-            arguments.window,
-            "--json",
-        ]
-        command = [sys.executable, "-m", "sutler", *map(str, words)]
-        agent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert agent.stdout is not None
-            if not json.loads(agent.stdout.readline() or "{}").get("ready"):
-                raise ContenderError("the agent did not start")
-            yield socket
-        finally:
-            agent.terminate()
-            agent.wait()
+    with serving("--threads", arguments.threads, "--window", arguments.window) as agent:
+        yield agent.socket
 
 
 def processes(count: int) -> ProcessPoolExecutor:
@@ -172,7 +150,7 @@ def measure_together(name: str, settings: Settings, arguments: argparse.Namespac
     jobs = arguments.jobs
     with (
         tempfile.TemporaryDirectory() as folder,
-        serving(name, arguments) as socket,
+        agent_for(name, arguments) as socket,
         processes(jobs) as pool,
     ):
         running = [
@@ -187,7 +165,7 @@ def measure_together(name: str, settings: Settings, arguments: argparse.Namespac
 
 def measure_queue(name: str, settings: Settings, arguments: argparse.Namespace) -> float:
     started = time.perf_counter()
-    with serving(name, arguments) as socket, processes(2) as pool:
+    with agent_for(name, arguments) as socket, processes(2) as pool:
         epochs = arguments.queue_epochs
         running = [
             pool.submit(run_short, name, settings, number, socket, epochs)

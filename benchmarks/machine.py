@@ -29,7 +29,12 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The checkout's commit, and whether it has changes that no commit has."""
+    """The checkout's commit, and whether it has changes that no commit has.
+
+    On a machine to which the tree was copied, ``SUTLER_COMMIT`` tells; what git says there is of the copy.
+    """
+    if told := os.environ.get("SUTLER_COMMIT"):
+        return f"{told}, from a copy of the working tree"
     try:
         described = subprocess.run(
             ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty", "--abbrev=12"],

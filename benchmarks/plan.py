@@ -1,11 +1,14 @@
 """How well the planner predicts: throughput of caches with several splits, predicted and measured side by side.
 
-A set-up is a pipeline, a storage and a budget. Each is profiled and planned for as `Cache(split="auto")` does it, and
-then measured with the planned split, with fixed ones and without a cache. The first epoch of each fills its cache and
-is not counted. Then come rounds: a profile, and an epoch of each in turn. What disturbs a round disturbs both of its
-sides, so the error of a prediction is the median of the errors in the rounds, and a prediction the median of the
-predictions. Files are read past the page cache, so that storage is storage; slow storage is emulated by a rate that all
-threads share. The published model's predictions from the same profiles stand beside ours.
+A set-up is a pipeline, a storage, a budget, a number of threads and of jobs, and perhaps an accelerator that takes
+its time. Each is profiled and planned for as `Cache(split="auto")` does it, and then measured with the planned split,
+with fixed ones and without a cache. The epoch that fills a cache is not counted. Then come rounds: a profile, and
+some epochs of each split in turn. What disturbs a round disturbs both of its sides, so the error of a prediction is
+the median of the errors in the rounds, and a prediction the median of the predictions. The planned split is measured
+twice in every round, by two feeds that know nothing of each other: what differs between them is noise. Files are read
+past the page cache, so that storage is storage; slow storage is emulated by a rate that all threads share. Its rates,
+and those of the accelerator, are parts of what the threads can prepare, so that the same set-ups mean the same on a
+large machine. The published model's predictions from the same profiles stand beside ours.
 """
 
 from __future__ import annotations
@@ -13,190 +16,168 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
-from benchmarks.photos import photo_tree
+from benchmarks.photos import find_photos, photo_tree
+from benchmarks.plan_feeds import SET_UPS, STORAGE, Feed, Scene, SetUp, open_dataset, open_feed
+from benchmarks.plan_report import NO_CACHE, Measured, Point, summary, verdict
 
-#: Encoded, decoded, augmented. A single job may have an augmented sample only once, so that no share of it is tried.
+#: Encoded, decoded, augmented. A single job may have an augmented sample only once, and several have the window for it,
+#: so that no share of it is tried.
 SPLITS = ("100-0-0", "75-25-0", "50-50-0", "25-75-0", "0-100-0")
-NO_CACHE = "no cache"
 
-#: What is to be reached.
-CORRELATION_MIN = 0.95
-ERROR_MAX = 0.10
-CHOSEN_MIN = 0.95
-
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-@dataclass(frozen=True)
-class SetUp:
-    """One question to the planner."""
-
-    pipeline: str
-    #: Megabytes per second; ``None`` for the storage as it is.
-    storage_mbps: float | None
-    #: The budget as a part of what all decoded samples would take.
-    memory_share: float
-
-    @property
-    def title(self) -> str:
-        storage = "local" if self.storage_mbps is None else f"{self.storage_mbps:g} MB/s"
-        return f"{self.pipeline}, {storage}, {self.memory_share:.0%}"
-
-
-@dataclass
-class Point:
-    """What was said of a split, and what it did; in samples per second, by round."""
-
-    split: str
-    chosen: bool
-    measured_rounds: list[float] = field(default_factory=list)
-    predicted_rounds: list[float] = field(default_factory=list)
-    published_rounds: list[float] = field(default_factory=list)
-    bound_by: str | None = None
-
-    @property
-    def measured(self) -> float:
-        return report.median(self.measured_rounds)
-
-    @property
-    def predicted(self) -> float:
-        return report.median(self.predicted_rounds)
-
-    @property
-    def published(self) -> float:
-        return report.median(self.published_rounds)
-
-    @property
-    def error(self) -> float:
-        return report.median(report.ratios(self.predicted_rounds, self.measured_rounds)) - 1
-
-    @property
-    def published_error(self) -> float:
-        return report.median(report.ratios(self.published_rounds, self.measured_rounds)) - 1
+#: Samples for every thread: with all threads at it an epoch takes a good tenth of a second.
+SAMPLES_PER_THREAD = 160
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--pipelines", nargs="+", choices=["train", "eval"], default=["train", "eval"])
+    numbers = range(1, len(SET_UPS) + 1)
     parser.add_argument(
-        "--storage-mbps", type=float, default=25.0, help="the slow storage beside the local one"
+        "--set-ups", type=int, nargs="+", choices=numbers, default=list(numbers), metavar="NUMBER"
     )
-    parser.add_argument("--memory", type=float, nargs="+", default=[0.1, 0.3, 0.6], metavar="SHARE")
     parser.add_argument("--size", type=int, default=224, help="height and width of the result")
-    parser.add_argument("--repeat", type=int, default=4, help="how often each photo is listed")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--time", type=float, default=2.0, help="seconds for each profile")
+    parser.add_argument("--batch-size", type=int, help="by default four samples per thread, and at least 16")
+    parser.add_argument("--time", type=float, default=1.5, help="seconds for each profile")
+    parser.add_argument(
+        "--epochs-time",
+        type=float,
+        default=0.35,
+        help="seconds for the epochs of a split in a round, at least",
+    )
 
 
 def measure(arguments: argparse.Namespace) -> Outcome:
-    set_ups = [
-        SetUp(pipeline, storage, share)
-        for pipeline in arguments.pipelines
-        for storage in (None, arguments.storage_mbps)
-        for share in arguments.memory
-    ]
-    with photo_tree(arguments.data, repeat=arguments.repeat) as photos:
-        results = []
+    started = time.perf_counter()
+    set_ups = [SET_UPS[number - 1] for number in arguments.set_ups]
+    results: list[Measured] = []
+    with ExitStack() as stack:
+        trees = {
+            single: stack.enter_context(_tree(arguments, 1 if single else arguments.threads))
+            for single in sorted({set_up.single for set_up in set_ups})
+        }
         for number, set_up in enumerate(set_ups):
-            say(f"set-up {number + 1} of {len(set_ups)}: {set_up.title}")
-            results.append((set_up, *_measure(set_up, photos.root, arguments)))
-        head = (
-            f"plan: {photos.description}; {arguments.threads} threads, batches of {arguments.batch_size}, "
-            f"{arguments.rounds} interleaved rounds after the first epoch\n"
-        )
+            say(
+                f"set-up {number + 1} of {len(set_ups)} at {time.perf_counter() - started:.0f} s: {set_up.pipeline}"
+            )
+            results.append(_measure(set_up, trees[set_up.single].root, arguments))
+        descriptions = "; ".join(sorted({tree.description for tree in trees.values()}))
+        figures = verdict(results)
         raw = {
             "benchmark": "plan",
-            "data": photos.description,
+            "data": descriptions,
             "threads": arguments.threads,
-            "set_ups": [
-                asdict(set_up)
-                | {
-                    "memory_bytes": memory,
-                    "profile": profile,
-                    "points": [asdict(point) | {"measured": point.measured} for point in points],
-                }
-                for set_up, memory, profile, points in results
-            ],
+            "seconds": time.perf_counter() - started,
+            "set_ups": [asdict(result) for result in results],
+            "verdict": figures,
         }
-        tables = [_table(set_up, points) for set_up, _, _, points in results]
-        verdict = _verdict([points for *_, points in results], raw)
-        return Outcome("\n".join([head, *tables, verdict]), raw, photos.root.parent)
+        head = (
+            f"plan: {descriptions}; up to {arguments.threads} threads, batches of {_batch_size(arguments)}, "
+            f"{arguments.rounds} interleaved rounds after the first epoch, {raw['seconds']:.0f} s in all\n"
+        )
+        folder = next(iter(trees.values())).root.parent
+        return Outcome("\n".join([head, summary(results, figures)]), raw, folder)
 
 
-def _dataset(set_up: SetUp, root: Path, size: int) -> Any:
+def _tree(arguments: argparse.Namespace, threads: int) -> Any:
+    photos = 0 if arguments.data is None else len(find_photos(arguments.data))
+    return photo_tree(arguments.data, samples=max(photos, SAMPLES_PER_THREAD * threads))
+
+
+def _batch_size(arguments: argparse.Namespace) -> int:
+    return int(arguments.batch_size or max(16, 4 * arguments.threads))
+
+
+def _profile(dataset: Any, threads: int, jobs: int, seconds: float) -> dict[str, Any]:
     import sutler
-    from sutler import transforms as T  # noqa: N812 - as users write it
+
+    return sutler.plan(dataset, memory=1, num_workers=threads, jobs=jobs, time=seconds).profile
+
+
+def _scene(set_up: SetUp, root: Path, arguments: argparse.Namespace) -> tuple[Scene, float]:
+    """The set-up on this machine, and what its device ingests in all."""
     from sutler.testing import throttled
 
-    operations: list[Any] = (
-        [T.RandomResizedCrop(size), T.RandomHorizontalFlip()]
-        if set_up.pipeline == "train"
-        else [T.Resize(size * 8 // 7), T.CenterCrop(size)]
+    dataset = open_dataset(root, set_up.pipeline, arguments.size)
+    threads = 1 if set_up.single else arguments.threads
+    profile = _profile(dataset, threads, 1, arguments.time)
+    work = sum(profile[name] for name in ("recall_s", "decode_s", "augment_s", "copy_s"))
+    prepared_per_s = threads / work
+    storage = STORAGE[set_up.storage]
+    rate = (
+        None if storage is None else round(storage * prepared_per_s * profile["encoded_bytes"] / 1e6, 1) * 1e6
     )
-    transform = T.Compose([*operations, T.Normalize(MEAN, STD)])
-    dataset = sutler.ImageFolder(root, transform=transform, io="direct")
-    return dataset if set_up.storage_mbps is None else throttled(dataset, set_up.storage_mbps * 1e6)
+    device = float("inf") if set_up.device is None else round(set_up.device * prepared_per_s)
+    batch_size = _batch_size(arguments)
+    scene = Scene(
+        dataset=dataset if rate is None else throttled(dataset, rate),
+        threads=threads,
+        batch_size=batch_size,
+        memory=int(set_up.memory_share * profile["decoded_bytes"] * len(dataset)),
+        jobs=set_up.jobs,
+        step=set_up.jobs * batch_size / device,
+        storage_rate=rate,
+    )
+    return scene, device
 
 
-def _measure(
-    set_up: SetUp, root: Path, arguments: argparse.Namespace
-) -> tuple[int, dict[str, Any], list[Point]]:
-    import sutler
+def _measure(set_up: SetUp, root: Path, arguments: argparse.Namespace) -> Measured:
     from sutler import _sutler
 
-    dataset = _dataset(set_up, root, arguments.size)
+    scene, device = _scene(set_up, root, arguments)
 
     def profile() -> dict[str, Any]:
-        plan = sutler.plan(dataset, memory=1, num_workers=arguments.threads, time=arguments.time)
-        return plan.profile
+        found = _profile(scene.dataset, scene.threads, scene.jobs, arguments.time)
+        return found if set_up.device is None else found | {"device_samples_per_s": device}
 
     first = profile()
-    memory = int(set_up.memory_share * first["decoded_bytes"] * len(dataset))
-    best = json.loads(_sutler.choose_split(json.dumps(first), memory))
+    best = json.loads(_sutler.choose_split(json.dumps(first), scene.memory))
     chosen = f"{best['encoded']}-{best['decoded']}-0"
     splits = [NO_CACHE, *SPLITS, *({chosen} - set(SPLITS))]
-    points = {split: Point(split, split == chosen) for split in splits}
+    points = [Point(split, chosen=split == chosen) for split in splits]
+    points.append(Point(chosen, chosen=True, repeated=True))
     with ExitStack() as stack:
-        loaders = {}
-        for split in splits:
-            loaders[split] = stack.enter_context(
-                sutler.Loader(
-                    dataset,
-                    arguments.batch_size,
-                    shuffle=True,
-                    num_workers=arguments.threads,
-                    output="numpy",
-                    cache=None if split == NO_CACHE else sutler.Cache(memory, split),
-                )
-            )
-            _epoch(loaders[split])
+        scene.speed_up()
+        feeds: list[Feed] = []
+        for point in points:
+            feeds.append(open_feed(scene, None if point.split == NO_CACHE else point.split))
+            stack.callback(feeds[-1].close)
+        scene.slow_down()
         for number in range(arguments.rounds):
-            _predict(json.dumps(profile()), memory, points)
-            begin = number % len(splits)
-            for split in splits[begin:] + splits[:begin]:
-                points[split].measured_rounds.append(_epoch(loaders[split]))
-    return memory, first, list(points.values())
+            _predict(json.dumps(profile()), scene.memory, points)
+            order = list(zip(points, feeds, strict=True))
+            # The planned split and its repetition are at opposite ends of an order that turns from round to round.
+            begin = number * len(order) // arguments.rounds
+            for point, feed in order[begin:] + order[:begin]:
+                point.measured_rounds.append(feed.rate(arguments.epochs_time))
+    return Measured(
+        pipeline=set_up.pipeline,
+        storage_mbps=None if scene.storage_rate is None else scene.storage_rate / 1e6,
+        memory_share=set_up.memory_share,
+        memory_bytes=scene.memory,
+        threads=scene.threads,
+        jobs=scene.jobs,
+        device_samples_per_s=None if set_up.device is None else device,
+        profile=first,
+        points=points,
+    )
 
 
-def _predict(profile: str, memory: int, points: dict[str, Point]) -> None:
+def _predict(profile: str, memory: int, points: list[Point]) -> None:
     """What both models say of every point by this profile."""
     from sutler import _sutler
 
     with_cache = json.loads(_sutler.compare_plans(profile, memory)[0])
     # A budget in which not a single sample fits.
     without = json.loads(_sutler.compare_plans(profile, 1)[0])
-    for point in points.values():
+    for point in points:
         answers = without if point.split == NO_CACHE else with_cache
         split = SPLITS[0] if point.split == NO_CACHE else point.split
         ours = next(each for each in answers["splits"] if each["split"] == split)
@@ -204,71 +185,3 @@ def _predict(profile: str, memory: int, points: dict[str, Point]) -> None:
         point.predicted_rounds.append(ours["predicted"])
         point.published_rounds.append(theirs["predicted"])
         point.bound_by = ours["bound_by"]
-
-
-def _epoch(loader: Any) -> float:
-    started = time.perf_counter()
-    samples = sum(len(labels) for _, labels in loader)
-    return samples / (time.perf_counter() - started)
-
-
-def _table(set_up: SetUp, points: list[Point]) -> str:
-    rows = [
-        [
-            f"{point.split} (planned)" if point.chosen else point.split,
-            f"{point.measured:,.0f}",
-            report.spread(point.measured_rounds),
-            f"{point.predicted:,.0f}",
-            f"{point.error:+.0%}",
-            point.bound_by or "",
-            f"{point.published:,.0f}",
-            f"{point.published_error:+.0%}",
-        ]
-        for point in points
-    ]
-    header = [set_up.title, "samples/s", "min..max", "predicted", "error", "bound by", "published", "error"]
-    return report.table(header, rows) + "\n"
-
-
-def _verdict(set_ups: list[list[Point]], raw: dict[str, Any]) -> str:
-    points = [point for points in set_ups for point in points]
-    measured = [point.measured for point in points]
-    figures = {
-        name: {
-            "correlation": correlation(predicted, measured),
-            "mean_error": statistics.mean(abs(error) for error in errors),
-        }
-        for name, predicted, errors in (
-            ("ours", [point.predicted for point in points], [point.error for point in points]),
-            ("published", [point.published for point in points], [point.published_error for point in points]),
-        )
-    }
-    chosen = [
-        next(point.measured for point in points if point.chosen) / max(point.measured for point in points)
-        for points in set_ups
-    ]
-    raw["verdict"] = figures | {"points": len(points), "chosen_of_best": chosen}
-    ours = figures["ours"]
-    lines = [
-        f"{len(points)} points in {len(set_ups)} set-ups",
-        _target("r", ours["correlation"], CORRELATION_MIN, f"{ours['correlation']:.3f}"),
-        _target("mean error", -ours["mean_error"], -ERROR_MAX, f"{ours['mean_error']:.1%}"),
-        _target("planned split / best measured, worst", min(chosen), CHOSEN_MIN, f"{min(chosen):.3f}"),
-        f"planned split / best measured, mean: {statistics.mean(chosen):.3f}",
-        f"published model: r {figures['published']['correlation']:.3f}, "
-        f"mean error {figures['published']['mean_error']:.1%}",
-    ]
-    return "\n".join(lines)
-
-
-def _target(name: str, reached: float, least: float, shown: str) -> str:
-    sign = "≤" if least < 0 else "≥"
-    return f"target: {name} {sign} {abs(least):g}: {shown}, {'reached' if reached >= least else 'missed'}"
-
-
-def correlation(one: list[float], other: list[float]) -> float:
-    """Pearson's r; 0 where one side does not vary."""
-    try:
-        return statistics.correlation(one, other)
-    except statistics.StatisticsError:
-        return 0.0

@@ -8,11 +8,9 @@ workers; the first batch is that of a new loader, workers not yet started.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,6 +20,7 @@ from benchmarks.contenders import Settings
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
 from benchmarks.photos import Photos, photo_tree
+from benchmarks.seat import seat
 from benchmarks.worker import ContenderError
 
 #: The loaders, by the module and the name of their class.
@@ -107,16 +106,6 @@ def _run_round(name: str) -> Measured:
     return Measured(samples, label_sum, seconds, max(cpu, process_tree.TICK_SECONDS), first_batch)
 
 
-def seat(name: str, settings: Settings) -> Executor:
-    """A process of its own for a contender, started afresh so that it inherits no threads."""
-    return ProcessPoolExecutor(
-        max_workers=1,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_take_seat,
-        initargs=(name, settings),
-    )
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipeline", choices=["train", "eval"], default="train")
     parser.add_argument(
@@ -134,7 +123,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         settings = Settings(
             str(photos.root), arguments.pipeline, batch_size=arguments.batch_size, threads=arguments.workers
         )
-        seats = {name: stack.enter_context(seat(name, settings)) for name in CONTENDERS}
+        seats = {name: stack.enter_context(seat(_take_seat, name, settings)) for name in CONTENDERS}
         rounds: dict[str, list[Measured]] = {name: [] for name in CONTENDERS}
         order = list(CONTENDERS)
         for number in range(arguments.rounds):

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import argparse
 import math
-import multiprocessing
 import os
 import random
 import time
 from collections.abc import Iterable
-from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Any
 from benchmarks import report
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
+from benchmarks.seat import seat
 from benchmarks.worker import ContenderError
 
 
@@ -146,16 +145,6 @@ def _run_epoch(name: str, settings: Settings) -> Epoch:
     return Epoch(total, waits[0], waits[1:])
 
 
-def seat(name: str, settings: Settings) -> Executor:
-    """A process of its own for a contender, started afresh so that it inherits no threads."""
-    return ProcessPoolExecutor(
-        max_workers=1,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_take_seat,
-        initargs=(name, settings),
-    )
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--work", choices=["sleep", "burn"], default="sleep", help="what an item does")
     parser.add_argument("--samples", type=int, default=1280)
@@ -176,7 +165,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
     warm_up: dict[str, Epoch] = {}
     epochs: dict[str, list[Epoch]] = {name: [] for name in arguments.contenders}
     with ExitStack() as stack:
-        seats = {name: stack.enter_context(seat(name, settings)) for name in arguments.contenders}
+        seats = {name: stack.enter_context(seat(_take_seat, name, settings)) for name in arguments.contenders}
         for name, executor in seats.items():
             say(f"warming up {CONTENDERS[name].title}")
             warm_up[name] = executor.submit(_run_epoch, name, settings).result()

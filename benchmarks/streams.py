@@ -8,10 +8,8 @@ round to round. Worker processes stay between epochs; the trainer reads one valu
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any
 from benchmarks import report
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
+from benchmarks.seat import seat
 from benchmarks.worker import ContenderError
 
 CONTENDERS = {"sutler": ("sutler", "Loader"), "torch": ("torch.utils.data", "DataLoader")}
@@ -105,16 +104,6 @@ def _run_epoch(name: str, case: str) -> tuple[float, int]:
     return time.perf_counter() - started, batches
 
 
-def seat(name: str, cases: list[str], workers: int, share: float) -> Executor:
-    """A process of its own for a contender, started afresh so that it inherits no threads."""
-    return ProcessPoolExecutor(
-        max_workers=1,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_take_seat,
-        initargs=(name, cases, workers, share),
-    )
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
@@ -128,7 +117,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
     }
     with ExitStack() as stack:
         settings = (arguments.cases, arguments.workers, arguments.share)
-        seats = {name: stack.enter_context(seat(name, *settings)) for name in CONTENDERS}
+        seats = {name: stack.enter_context(seat(_take_seat, name, *settings)) for name in CONTENDERS}
         order = list(seats)
         for number in range(arguments.rounds + 1):
             say(f"round {number} of {arguments.rounds}" if number else "warming up")

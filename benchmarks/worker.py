@@ -7,6 +7,7 @@ pools and interpreter locks would mix. A contender waits on its pipe while anoth
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 import traceback
 from multiprocessing.connection import Connection
@@ -25,6 +26,7 @@ class Direct:
 
     def __init__(self, name: str, settings: Settings) -> None:
         contender = load(name)
+        self.pid = os.getpid()
         started = time.perf_counter()
         self._contender = contender(settings)
         #: Seconds for listing the files, and for the whole construction with it.
@@ -61,6 +63,8 @@ class Worker:
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, name, settings))
         self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
         theirs.close()
         self.listing_seconds, self.construction_seconds = self._receive()
 

@@ -8,9 +8,7 @@ once, however many processes have it; growth is what the epochs add to the train
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
-from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from benchmarks import process_tree, report
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
 from benchmarks.python_dataset import CONTENDERS, TITLES
+from benchmarks.seat import seat
 from benchmarks.worker import ContenderError
 
 #: Entries that one sample reads, so that an epoch reads all of them in little time.
@@ -127,11 +126,6 @@ def _run_epoch(name: str, dataset_name: str, entries: int, workers: int, epochs:
                 f"{TITLES[name]} read {count:,} entries instead of {len(dataset) * touched:,}"
             )
     return Growth(before, first, process_tree.memory(os.getpid()))
-
-
-def seat() -> Executor:
-    """A process started afresh: memory that another contender has freed would hide what the next one takes."""
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

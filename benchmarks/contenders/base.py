@@ -24,6 +24,8 @@ class Settings:
     threads: int = 2
     #: The side of what comes out.
     size: int = 224
+    #: The socket of the agent that does the work, for Sutler's loader.
+    agent: str | None = None
 
     @property
     def shuffle(self) -> bool:

@@ -32,7 +32,11 @@ class SutlerLoader(Contender):
         dataset = sutler.ImageFolder(settings.root, transform=pipeline(settings), progress=False)
         self.listing_seconds = time.perf_counter() - started
         self.loader = sutler.Loader(
-            dataset, batch_size=settings.batch_size, shuffle=settings.shuffle, num_workers=settings.threads
+            dataset,
+            batch_size=settings.batch_size,
+            shuffle=settings.shuffle,
+            num_workers=settings.threads,
+            agent=settings.agent,
         )
 
     def batches(self, number: int) -> Iterator[tuple[int, int]]:

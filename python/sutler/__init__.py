@@ -19,6 +19,7 @@ from sutler.errors import (
 )
 from sutler.loader import Loader
 from sutler.planning import Plan, plan
+from sutler.prepared import PreparedDataset, deterministic
 
 __all__ = [
     "AudioFolder",
@@ -32,6 +33,7 @@ __all__ = [
     "Loader",
     "Manifest",
     "Plan",
+    "PreparedDataset",
     "PythonTransformWarning",
     "RankOutOfStep",
     "ReadError",
@@ -39,6 +41,7 @@ __all__ = [
     "SutlerError",
     "WorkerError",
     "__version__",
+    "deterministic",
     "get_worker_info",
     "plan",
 ]

@@ -63,6 +63,15 @@ def choose_agent(agent: Any, dataset: Any, threads: int, stacklevel: int) -> Age
     return AgentChoice(socket, PATIENCE, threads if auto else None, workers)
 
 
+def warn_of_idle_cache(stacklevel: int) -> None:
+    """Tells that a loader's cache is not used where an agent prepares."""
+    _say(
+        "cache= has no effect with an agent, which keeps samples for all its jobs; give it memory with "
+        "`sutler serve --memory`. It counts where no agent runs",
+        stacklevel,
+    )
+
+
 def say_alone(error: OSError, stacklevel: int) -> None:
     """Tells that there is no agent, where one was welcome but not required."""
     _say(f"{error}; this loader prepares its samples itself. To share the work, {_REMEDY}", stacklevel + 1)

@@ -13,11 +13,15 @@ from typing import Any
 
 from sutler._output import import_torch, torch_is_installed
 from sutler._sutler import usable_cores
+from sutler._threads import THREAD
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors
 
 #: Orders that this release can serve.
 ORDERS = ("strict", "ready", "shared")
+
+#: The ``num_workers`` that follows the demand.
+AUTO_WORKERS = "auto"
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,9 @@ def check_arguments(
             f"dataset should have __getitem__ and __len__, as map-style datasets do, or __iter__, as iterable ones do; "
             f"{type(dataset).__module__}.{type(dataset).__qualname__} has neither."
         )
-    if num_workers is not None and num_workers < 0:
+    if isinstance(num_workers, str):
+        _check_auto_workers(num_workers, dataset)
+    elif num_workers is not None and num_workers < 0:
         raise ValueError(
             "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing."
         )
@@ -150,11 +156,11 @@ def check_arguments(
 
 
 def warn_of_many_workers(num_workers: int) -> None:
-    """Warns, as PyTorch does, of more worker processes than cores: each wants one."""
+    """Warns, as PyTorch does, of more workers than cores: each wants one."""
     cores = usable_cores()
     if num_workers > cores:
         warnings.warn(
-            f"This loader will start {num_workers} worker processes where this process may use {cores} cores; "
+            f"This loader will start {num_workers} workers where this process may use {cores} cores; "
             "excessive worker creation might get DataLoader running slow or even freeze. Pass a lower num_workers.",
             stacklevel=3,
         )
@@ -188,7 +194,33 @@ def _check_cuda(device: Any) -> None:
         )
 
 
-def _check_context(context: Any, num_workers: int | None) -> None:
+def warn_of_undivided(sampler: Any, world_size: int, stacklevel: int) -> None:
+    """Warns where ``rank=`` was given and a sampler decides, which the loader does not divide over the ranks."""
+    divider = getattr(sampler, "sampler", sampler)  # PyTorch's batch samplers have one inside
+    parts = getattr(divider, "num_replicas", getattr(divider, "world_size", 1))
+    if parts != world_size:
+        warnings.warn(
+            f"rank= and world_size= divide the loader's own order over the ranks, and {type(sampler).__name__} decides "
+            "here: every rank gets all that it draws. Give the sampler its rank, as DistributedSampler(num_replicas=, "
+            "rank=) and sutler.LengthBuckets(world_size=, rank=) take it.",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _check_auto_workers(num_workers: str, dataset: Any) -> None:
+    if num_workers != AUTO_WORKERS:
+        raise ValueError(
+            f"num_workers should be a number or 'auto', which follows the demand; got {num_workers!r}"
+        )
+    if not isinstance(dataset, NativeDataset):
+        raise ValueError(
+            "num_workers='auto' is for native datasets, such as sutler.ImageFolder, whose workers are threads, and "
+            f"{type(dataset).__module__}.{type(dataset).__qualname__} is none. Pass how many workers it should have."
+        )
+
+
+def _check_context(context: Any, num_workers: int | str | None) -> None:
     """PyTorch's checks of ``multiprocessing_context``, although native threads have no use for one."""
     if context is None:
         return
@@ -197,7 +229,7 @@ def _check_context(context: Any, num_workers: int | None) -> None:
             "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got "
             f"num_workers={num_workers}"
         )
-    methods = multiprocessing.get_all_start_methods()
+    methods = [*multiprocessing.get_all_start_methods(), THREAD]
     if isinstance(context, str) and context not in methods:
         raise ValueError(
             f"multiprocessing_context option should specify a valid start method in {methods!r}, but got "

@@ -1,4 +1,4 @@
-"""Who prepares a loader's samples: native threads, worker processes, or the trainer itself.
+"""Who prepares a loader's samples: native threads, worker processes or threads, or the trainer itself.
 
 Nothing here refers to the loader, so that dropping the loader ends what it started.
 """
@@ -21,6 +21,7 @@ from sutler._padded_batches import PaddedBatches
 from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
 from sutler._run import RunReader
+from sutler._threads import ThreadPool, wants_threads
 from sutler._worker import WorkerOptions
 from sutler.cache import AUTO, read_split
 from sutler.datasets import NativeDataset
@@ -132,7 +133,7 @@ class NativeBackend:
                 f"cache keeps images, and {type(self._dataset).__name__} holds sound; leave cache out, and let the "
                 "page cache of the system keep the files"
             )
-        encoded, decoded = read_split(wanted.split)
+        encoded, decoded, _ = read_split(wanted.split)
         cache = _sutler.Cache(
             self._dataset._native,
             budget_bytes=wanted.memory,
@@ -148,8 +149,8 @@ class NativeBackend:
         return cache
 
     def cache_figures(self) -> dict[str, Any] | None:
-        """What the cache holds, if there is one."""
-        if self._cache is None:
+        """What the cache holds, if there is one; an agent has its own."""
+        if self._cache is None or self.agent is not None:
             return None
         figures: dict[str, Any] = json.loads(self._cache.figures())
         if self._auto is not None:
@@ -233,7 +234,7 @@ class NativeBackend:
 
 
 class ProcessBackend:
-    """A dataset written in Python: each of the engine's threads has a worker process that calls it."""
+    """A dataset written in Python: each of the engine's threads has a worker, process or thread, that calls it."""
 
     agent: AgentChoice | None = None
 
@@ -247,7 +248,13 @@ class ProcessBackend:
             loader._batched() and bulk_getter(dataset) is not None
         )
         self._batch_rows = 1
-        self._pool: WorkerPool | None = None
+        self._seed = loader.seed
+        self._cache_wanted = loader._prepared_cache
+        self._cache = self._make_cache()
+        #: What the cache held when it was given up.
+        self._cache_figures: dict[str, Any] | None = None
+        self._owner = os.getpid()
+        self._pool: WorkerPool | ThreadPool | None = None
         self._epochs = 0
         self._table = KeyTable()
         self.keys: KeyTable | None = self._table
@@ -263,15 +270,36 @@ class ProcessBackend:
         )
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
+    def _make_cache(self) -> _sutler.Cache | None:
+        """Made at once, as for native datasets: a size that cannot be had is known before training begins."""
+        wanted = self._cache_wanted
+        if wanted is None:
+            return None
+        return _sutler.Cache.of_prepared(
+            samples=len(self._dataset), budget_bytes=wanted.memory, policy=wanted.policy, seed=self._seed
+        )
+
+    def cache(self) -> _sutler.Cache | None:
+        """Where the deterministic part of samples is kept; a forked child has a cache of its own."""
+        if self._owner != os.getpid():
+            self.forget()
+        return self._cache
+
     def cache_figures(self) -> dict[str, Any] | None:
-        """There is no cache for datasets written in Python."""
-        return None
+        """What the cache holds, if there is one."""
+        cache = self.cache()
+        return self._cache_figures if cache is None else json.loads(cache.figures())
+
+    def give_up_cache(self) -> None:
+        """Nobody needs the cache any more; its figures stay."""
+        self._cache_figures, self._cache = self.cache_figures(), None
 
     def make_job(
         self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
     ) -> _sutler.Job:
         """A job whose workers come with the first epoch."""
         self._batch_rows = batch_size
+        self._table.tell_again()
         return _sutler.Job.with_processes(
             batch_size=batch_size,
             batches_ahead=batches_ahead,
@@ -285,6 +313,7 @@ class ProcessBackend:
             errors_max=self._policy.max,
             errors_rate=self._policy.rate,
             lateness=self._lateness,
+            cache=self.cache(),
         )
 
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
@@ -293,8 +322,11 @@ class ProcessBackend:
         if self._pool is not None:
             return
         options = self._worker_options(loader)
-        self._pool = WorkerPool(self._dataset, options, loader.multiprocessing_context)
-        job.use_workers(self._pool.start_all())
+        if wants_threads(loader.multiprocessing_context):
+            self._pool = ThreadPool(self._dataset, options)
+        else:
+            self._pool = WorkerPool(self._dataset, options, loader.multiprocessing_context)
+        job.use_workers(self._pool.connect_all())
 
     def _worker_options(self, loader: Loader) -> WorkerOptions:
         """What new workers are told: the loader's attributes as they are now, since trainers set some of them later."""
@@ -310,6 +342,7 @@ class ProcessBackend:
             trainer=os.getpid(),
             collate_batches=loader._collation() if loader._collates_in_workers() else None,
             leaves_out=self._policy.name != "raise",
+            cache=self.cache() if wants_threads(loader.multiprocessing_context) else None,
         )
 
     def announce_keys(self, job: _sutler.Job) -> None:
@@ -319,11 +352,14 @@ class ProcessBackend:
     def source(
         self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
     ) -> BatchSource:
-        """Batches of samples that the processes left in shared memory."""
-        return ProcessBatches(loader, RunReader(loader, run, feed), job, epoch, self._table)
+        """Batches of samples that the workers left in shared memory."""
+        return ProcessBatches(loader, RunReader(loader, run, feed, self._doing), job, epoch, self._table)
+
+    def _doing(self) -> str:
+        return "" if self._pool is None else self._pool.doing()
 
     def processes(self) -> list[Any]:
-        """One process for each of the engine's threads."""
+        """One process for each of the engine's threads, unless workers are threads."""
         return [] if self._pool is None else self._pool.processes
 
     def leave_epoch(self, job: _sutler.Job) -> None:
@@ -334,9 +370,11 @@ class ProcessBackend:
             self.end()
 
     def forget(self) -> None:
-        """The workers are the parent's."""
+        """The workers are the parent's, and so is the cache that they read."""
         self._pool = None
         self._epochs = 0
+        self._owner = os.getpid()
+        self._cache = self._make_cache()
 
     def hang_up(self, job: _sutler.Job) -> None:
         """Ends every conversation; the processes see it and end."""
@@ -350,10 +388,10 @@ class ProcessBackend:
             self._pool.end()
             self._pool = None
 
-    def _revive(self, worker: int) -> int:
+    def _revive(self, worker: int) -> tuple[int, Any]:
         if self._pool is None:
             raise RuntimeError("the workers have ended")
-        return self._pool.start(worker)
+        return self._pool.connect(worker)
 
     def _is_alive(self, worker: int) -> bool:
         return self._pool is not None and self._pool.is_alive(worker)

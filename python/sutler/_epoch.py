@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sutler._cuda import DevicePrefetcher
 from sutler._device_ops import device_finisher
 from sutler._run import TimedOutError
+from sutler._stream_figures import MeasuredStream
 from sutler._stream_progress import StreamProgress
 from sutler._sutler import Positions, Served
 
@@ -25,7 +26,7 @@ Progress = int | StreamProgress | Positions
 class Position:
     """Where a job stands: its epoch, and how much of the epoch's sequence all ranks have consumed."""
 
-    __slots__ = ("complete", "consumed", "drawing", "drawn", "epoch", "origin", "served", "streams")
+    __slots__ = ("before", "complete", "consumed", "drawing", "drawn", "epoch", "origin", "served", "streams")
 
     def __init__(self, epoch: int, consumed: int, drawn: dict[str, Any] | None = None) -> None:
         self.epoch = epoch
@@ -34,7 +35,9 @@ class Position:
         self.drawn = drawn
         #: What draws from the sampler, while the epoch runs.
         self.drawing: Drawing | None = None
-        #: Which positions are done beyond what is consumed, where batches are not served in order.
+        #: The places of the sequence that the whole job had done when the rest was dealt out over its ranks anew.
+        self.before: Served | None = None
+        #: Which positions of this rank's share are done beyond that, where batches are not served in order.
         self.served: Served | None = None
         #: Whether the epoch's last batch is in the trainer's hands, so that a checkpoint belongs to the next epoch.
         self.complete = False
@@ -46,6 +49,7 @@ class Position:
     def copy(self) -> Position:
         """The same place, to go on from."""
         copied = Position(self.epoch, self.consumed, self.drawn)
+        copied.before = self.before
         copied.served = None if self.served is None else Served(self.served.save())
         copied.streams = copied.origin = self.streams
         return copied
@@ -53,6 +57,8 @@ class Position:
     def is_where(self, other: Position) -> bool:
         """Whether both name the same place."""
         if (self.epoch, self.consumed) != (other.epoch, other.consumed) or self.origin is not other.origin:
+            return False
+        if self.before is not other.before:  # shared by all copies, since nothing is added to it
             return False
         if self.served is None or other.served is None:
             return self.served is other.served
@@ -97,29 +103,48 @@ class EpochIterator(Iterator[Any]):
             self._start()
 
     @property
+    def running(self) -> bool:
+        """Whether batches are being prepared for it."""
+        return self._started and self._call_off.alive
+
+    @property
     def epoch(self) -> int:
         """The epoch that this is a pass of."""
         return self._position.epoch
+
+    def is_planned_at(self, position: Position) -> bool:
+        """Whether the epoch is to begin there."""
+        return self._position.is_where(position)
+
+    def planned(self) -> Position:
+        """Where the epoch is to begin, as far as that is settled before its first batch is asked for."""
+        if self._started and self._owner == os.getpid() and isinstance(self._source, MeasuredStream):
+            self._position.streams = self._source.beginning
+        return self._position
 
     def begin(self) -> None:
         """Settles which epoch this is, now that it counts."""
         if self.begun:
             return
-        position = self._loader._settle(self._position)
-        if position is not self._position:
+        loader = self._loader
+        position = loader._settle(self._position)
+        # A process group may have come in between. How the ranks share a stream is the stream's own to say.
+        share_changed = self._started and self._place != (loader.rank, loader.world_size)
+        if position is not self._position or (share_changed and position.streams is None):
             self.close()
             self._position = position
             self._started = False
         if not self._started:
             self._start()
-        self._loader._epoch_began(position)
+        loader._epoch_began(position)
         self.begun = True
 
     def _start(self) -> None:
         """Begins the native side at the current position: at first, and again in a forked child."""
         loader = self._loader
         self._owner = os.getpid()
-        self._source, call_off = loader._source(self._position)
+        self._place = loader.rank, loader.world_size
+        self._source, call_off = loader._begin(self._position)
         self._delivered = 0
         #: The worker processes; by the name that programs which watch over PyTorch's know them.
         self._workers = loader._processes(self._source)

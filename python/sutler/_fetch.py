@@ -15,6 +15,11 @@ def sample_seed(seed: int, epoch: int, key: Any) -> int:
     return int(_sutler.user_seed(seed, epoch, seed_number(key)))
 
 
+def prepare_seed(key: Any) -> int:
+    """The seed for the deterministic part of a sample: the same in every epoch and every job."""
+    return int(_sutler.user_seed(0, 0, seed_number(("prepare", key))))
+
+
 def samples_seed(seed: int, epoch: int, keys: Iterable[Any]) -> int:
     """The seed for samples that the dataset is asked for in one call, which cannot be told apart within it."""
     return int(_sutler.user_seed(seed, epoch, seed_number(("samples", *keys))))

@@ -13,6 +13,8 @@ class TrainerFigures:
         self.samples = 0
         self.batches = 0
         self.failed = 0
+        #: Of the samples, how many were made from what a cache had kept.
+        self.recalled = 0
         self.seconds = 0.0
         self.wait_seconds = 0.0
 
@@ -29,6 +31,12 @@ class TrainerFigures:
             "samples": self.samples,
             "batches": self.batches,
             "failed": self.failed,
+            "served": {
+                "storage": self.samples - self.recalled,
+                "encoded": 0,
+                "decoded": self.recalled,
+                "augmented": 0,
+            },
             "seconds": self.seconds,
             "wait_seconds": self.wait_seconds,
             # From outside a dataset nobody can tell reading from preparing.

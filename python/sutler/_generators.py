@@ -12,12 +12,17 @@ import math
 import random
 import struct
 import sys
+from collections.abc import Callable
 from typing import Any
 
 #: The words of a Mersenne Twister, which both Python and NumPy have, and its position.
 _WORDS = 624
 _PYTHON = struct.Struct(f"<{4 * (_WORDS + 1)}sd")
 _NUMPY = struct.Struct(f"<{4 * _WORDS}siid")
+
+
+#: What they are called.
+NAMES = ("python", "numpy", "torch")
 
 
 def marks() -> dict[str, Any]:
@@ -51,14 +56,16 @@ def restore(states: dict[str, bytes]) -> None:
         _RESTORE[name](state)
 
 
-def _save_python() -> bytes:
-    _, words, gauss = random.getstate()
+def save_python(generator: Any) -> bytes:
+    """The state of a `random.Random`, or of the module."""
+    _, words, gauss = generator.getstate()
     return _PYTHON.pack(array.array("I", words).tobytes(), math.nan if gauss is None else gauss)
 
 
-def _restore_python(state: bytes) -> None:
+def restore_python(generator: Any, state: bytes) -> None:
+    """Puts it into the state that `save_python` gave."""
     words, gauss = _PYTHON.unpack(state)
-    random.setstate((3, tuple(array.array("I", words)), None if math.isnan(gauss) else gauss))
+    generator.setstate((3, tuple(array.array("I", words)), None if math.isnan(gauss) else gauss))
 
 
 def _save_numpy() -> bytes:
@@ -76,18 +83,32 @@ def _restore_numpy(state: bytes) -> None:
     np.random.set_state(("MT19937", np.frombuffer(words, np.uint32), position, has_gauss, gauss))
 
 
-def _save_torch() -> bytes:
-    import torch
-
-    state: bytes = torch.default_generator.get_state().numpy().tobytes()
+def save_torch(generator: Any) -> bytes:
+    """The state of a `torch.Generator`."""
+    state: bytes = generator.get_state().numpy().tobytes()
     return state
 
 
-def _restore_torch(state: bytes) -> None:
+def restore_torch(generator: Any, state: bytes) -> None:
+    """Puts it into the state that `save_torch` gave."""
     import torch
 
-    torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
 
-_SAVE = {"python": _save_python, "numpy": _save_numpy, "torch": _save_torch}
-_RESTORE = {"python": _restore_python, "numpy": _restore_numpy, "torch": _restore_torch}
+def _torchs_own() -> Any:
+    import torch
+
+    return torch.default_generator
+
+
+_SAVE: dict[str, Callable[[], bytes]] = {
+    "python": lambda: save_python(random),
+    "numpy": _save_numpy,
+    "torch": lambda: save_torch(_torchs_own()),
+}
+_RESTORE: dict[str, Callable[[bytes], None]] = {
+    "python": lambda state: restore_python(random, state),
+    "numpy": _restore_numpy,
+    "torch": lambda state: restore_torch(_torchs_own(), state),
+}

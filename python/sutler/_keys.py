@@ -59,6 +59,10 @@ class KeyTable:
         """The key of a number."""
         return number if number < FIRST_KEYED else self._keys[number - FIRST_KEYED]
 
+    def tell_again(self) -> None:
+        """Another engine is to be told of all keys."""
+        self._fresh = [(pickle.dumps(key), repr(key)) for key in self._keys]
+
     def take_fresh(self) -> list[tuple[bytes, str]]:
         """Keys that the engine has not been told of: pickled, and in words."""
         fresh, self._fresh = self._fresh, []

@@ -10,8 +10,9 @@ from __future__ import annotations
 import io
 import pickle
 import struct
-import sys
 from typing import Any
+
+from sutler._tensors import is_plain
 
 ALIGNMENT = 64
 
@@ -28,17 +29,9 @@ class _Pickler(pickle.Pickler):
     """Takes plain CPU tensors apart into a buffer and its shape; PyTorch's own way goes through a file format."""
 
     def reducer_override(self, value: Any) -> Any:
-        torch = sys.modules.get("torch")
-        if (
-            torch is not None
-            and type(value) is torch.Tensor
-            and value.device.type == "cpu"
-            and value.layout == torch.strided
-            and not value.requires_grad
-            and not value.is_quantized
-            and not value.is_conj()
-            and not value.is_neg()
-        ):
+        if is_plain(value):
+            import torch
+
             plain = value.contiguous()
             # NumPy lends memory and PyTorch does not; bytes are a type that both have.
             raw = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else b""

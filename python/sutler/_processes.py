@@ -11,9 +11,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import resource_tracker
 from typing import Any
 
+from sutler import _fork_server
 from sutler._worker import WorkerOptions, run_worker
 
 #: How long workers may take to end by themselves before they are killed.
@@ -34,9 +35,13 @@ class WorkerPool:
         self._processes: list[Any] = [None] * options.num_workers
         self._refusing = False
 
-    def start_all(self) -> list[int]:
-        """Starts every worker and returns the descriptors of the sockets to them."""
-        return [self.start(worker) for worker in range(len(self._processes))]
+    def connect_all(self) -> list[tuple[int, None]]:
+        """Starts every worker and returns the ways to them."""
+        return [self.connect(worker) for worker in range(len(self._processes))]
+
+    def connect(self, worker: int) -> tuple[int, None]:
+        """Starts (or replaces) a worker: the descriptor of the socket to it, which is all there is between us."""
+        return self.start(worker), None
 
     def start(self, worker: int) -> int:
         """Starts (or replaces) a worker and returns the descriptor of the socket to it."""
@@ -85,6 +90,10 @@ class WorkerPool:
         """The workers there are, as multiprocessing knows them."""
         return [process for process in self._processes if process is not None]
 
+    def doing(self) -> str:
+        """What the workers are at, as the end of a message: nobody knows."""
+        return ""
+
     @property
     def pids(self) -> list[int]:
         """The process ids of the workers."""
@@ -130,6 +139,5 @@ def _traces(context: Any) -> tuple[str, ...]:
     """The files that Python keeps for starting processes, and deletes unless it is killed."""
     if context.get_start_method() != "forkserver":
         return ()
-    forkserver.ensure_running()
-    address = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_address", None)
-    return (address,) if isinstance(address, str) and os.path.isabs(address) else ()
+    address = _fork_server.start()
+    return () if address is None else (address,)

@@ -1,4 +1,4 @@
-"""Batches of a dataset written in Python: from what worker processes left, or made on the spot."""
+"""Batches of a dataset written in Python: from what workers left, or made on the spot."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import numpy as np
 import numpy.random  # NumPy loads it when first used, and it must be there to be seeded
 
 from sutler import _payload, _schema, _sutler, _worker_errors
-from sutler._collated import Collated, NotCollated
+from sutler._collated import Collated, CollatedLayout, Handed, NotCollated
 from sutler._cuda import make_pinner
-from sutler._fetch import bulk_getter, collate_seed, fetch_many, sample_seed, samples_seed
+from sutler._fetch import bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
 from sutler._keys import KeyTable
 from sutler._output import converter
+from sutler._parts import Parts, pack, parts_of
 from sutler._run import AssembledBatches
 from sutler.errors import ErrorBudgetExceeded, Failure, RankOutOfStep, SampleError, sample_error
 from sutler.transforms.tail import seeded
@@ -85,7 +86,7 @@ class _TrainerCollation:
 
 
 class ProcessBatches(AssembledBatches):
-    """The batches of one epoch, as worker processes left them."""
+    """The batches of one epoch, as worker processes or threads left them."""
 
     def __init__(self, loader: Loader, run: RunReader, job: Job, epoch: int, keys: KeyTable) -> None:
         super().__init__(run)
@@ -98,13 +99,15 @@ class ProcessBatches(AssembledBatches):
         self._single = not loader._batched()
         self._return_ids = loader.return_ids
         self._pin = make_pinner(loader.pin_memory, loader.device)
-        self._schema: _schema.Schema | None = None
+        self._layout: _schema.Schema | CollatedLayout | None = None
 
     def _assemble(self, batch: Batch) -> Any:
         return self._pin(self._collated(batch))
 
     def _collated(self, batch: Batch) -> Any:
         rows = batch.take_rows()
+        if rows[0][1] and isinstance(layout := self._known_layout(), CollatedLayout):
+            return self._with_ids(layout.read(batch).batch, batch)
         others = [_load(payload) for _, _, payload in rows]
         if isinstance(others[0], NotCollated):
             raise _worker_errors.rebuild(others[0].exception)
@@ -136,13 +139,19 @@ class ProcessBatches(AssembledBatches):
             return collated
         return _append_ids(collated, self._batch_keys(batch), self._single, self._convert)
 
-    def _known_schema(self) -> _schema.Schema:
-        if self._schema is None:
+    def _known_layout(self) -> _schema.Schema | CollatedLayout:
+        if self._layout is None:
             description = self._job.schema
             if description is None:
                 raise RuntimeError("a worker wrote to shared memory that has no schema; please report this")
-            self._schema = pickle.loads(description)
-        return self._schema
+            self._layout = pickle.loads(description)
+        return self._layout
+
+    def _known_schema(self) -> _schema.Schema:
+        layout = self._known_layout()
+        if isinstance(layout, CollatedLayout):
+            raise RuntimeError("a worker wrote a sample where whole batches go; please report this")
+        return layout
 
 
 def _append_ids(collated: Any, keys: list[Any], single: bool, convert: Callable[[Any], Any]) -> Any:
@@ -154,6 +163,8 @@ def _append_ids(collated: Any, keys: list[Any], single: bool, convert: Callable[
 
 
 def _load(payload: Any) -> Any:
+    if type(payload) is Handed:
+        return payload.value
     return None if payload is None else _payload.load(np.asarray(payload).data)
 
 
@@ -199,8 +210,13 @@ class InlineBatches:
         epoch: int,
         keys: KeyTable,
         figures: TrainerFigures,
+        cache: _sutler.Cache | None,
     ) -> None:
         self._dataset = loader.dataset
+        self._parts = parts_of(loader.dataset)
+        self._cache = cache
+        #: Of the batch in the making, how many samples were made from what the cache had kept.
+        self._recalled = 0
         self._batches: Iterator[tuple[int, tuple[list[int], Progress]]] = enumerate(batches)
         #: How many batches there are in all, where that is known.
         self.total = total
@@ -246,6 +262,7 @@ class InlineBatches:
     def _make(self, number: int, keys: list[Any]) -> tuple[Any] | None:
         """The batch of some keys, unless every sample of it was left out."""
         asked_for = len(keys)
+        self._recalled = 0
         keys, samples = self._samples(keys)
         if not samples:
             if self._in_step and asked_for:
@@ -254,6 +271,7 @@ class InlineBatches:
         made = self._collation.collate(keys, samples)
         self._figures.batches += 1
         self._figures.samples += len(samples)
+        self._figures.recalled += self._recalled
         return (_append_ids(made, keys, self._single, self._convert) if self._return_ids else made,)
 
     def _samples(self, keys: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -295,8 +313,29 @@ class InlineBatches:
         if self._many is not None:
             with seeded(samples_seed(self._seed, self._epoch, [key])):
                 return fetch_many(self._many, [key])[0]
+        if self._parts is not None:
+            return self._sample_in_parts(self._parts, key)
         with seeded(sample_seed(self._seed, self._epoch, key)):
             return self._dataset[key]
+
+    def _sample_in_parts(self, parts: Parts, key: Any) -> Any:
+        """A sample whose deterministic part comes from the cache, or goes there."""
+        number = self._keys.number(key)
+        copy = self._cache.recall(number) if self._cache is not None else None
+        if copy is not None:
+            prepared = _payload.load(memoryview(copy))
+        else:
+            with seeded(prepare_seed(key)):
+                prepared = parts.prepare(key)
+            if self._cache is not None:  # before it is augmented, which may change it
+                head, views, size = pack(prepared, key)
+                packed = bytearray(size)
+                _payload.write(memoryview(packed), head, views)
+                self._cache.keep(number, packed)
+        with seeded(sample_seed(self._seed, self._epoch, key)):
+            sample = parts.augment(key, prepared)
+        self._recalled += copy is not None
+        return sample
 
     def close(self) -> None:
         """Makes no more batches."""

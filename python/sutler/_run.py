@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,8 +20,12 @@ class TimedOutError(RuntimeError):
 class RunReader:
     """Takes the batches of a run one after the other, and has its sampler drawn as they are needed."""
 
-    def __init__(self, loader: Loader, run: Run, feed: Feed | None) -> None:
+    def __init__(
+        self, loader: Loader, run: Run, feed: Feed | None, doing: Callable[[], str] = lambda: ""
+    ) -> None:
         self._run = run
+        #: Tells what the workers are at, where that is known.
+        self._doing = doing
         self._feed = feed
         self._timeout = loader.timeout
         self._in_order = loader.order == "strict"
@@ -35,7 +40,9 @@ class RunReader:
         try:
             batch = self._run.next(self._timeout or None)
         except TimeoutError:
-            raise TimedOutError(f"DataLoader timed out after {self._timeout} seconds") from None
+            raise TimedOutError(
+                f"DataLoader timed out after {self._timeout} seconds{self._doing()}"
+            ) from None
         except Exception:
             self._delivered += 1  # passed over, where the epoch goes on at all
             raise

@@ -208,7 +208,13 @@ class Feed:
     """Hands what a sampler draws to the plan of a run, a few batches before they are needed."""
 
     def __init__(
-        self, drawing: Drawing, first: int, batch_size: int, batches_ahead: int, announce: Callable[[], None]
+        self,
+        drawing: Drawing,
+        first: int,
+        batch_size: int,
+        batches_ahead: int,
+        announce: Callable[[], None],
+        resumed: int = 0,
     ) -> None:
         self._drawing = drawing
         self._next = first
@@ -216,6 +222,8 @@ class Feed:
         self._batches_ahead = batches_ahead
         #: Tells the engine about keys that it has not seen before.
         self._announce = announce
+        #: How many positions a checkpoint speaks about: those that are done make no batches to wait for.
+        self._resumed = resumed
         self._fed = 0
 
     def top_up(self, run: _sutler.Run, delivered: int) -> None:
@@ -223,7 +231,8 @@ class Feed:
         missing = delivered + self._batches_ahead - self._fed
         if missing <= 0:
             return
-        items = self._drawing.items(self._next, missing * self._step)
+        items = self._drawing.items(self._next, self._items_resumed() + missing * self._step)
+        self._resumed = 0
         self._announce()
         (run.extend_batches if self._drawing.in_batches else run.extend)(items)
         self._fed += missing
@@ -231,6 +240,16 @@ class Feed:
         if self._drawing.ended:
             run.end_drawing()
             self._fed = sys.maxsize
+
+    def _items_resumed(self) -> int:
+        """How many items hold the positions of a checkpoint that were not fed yet."""
+        if not self._drawing.in_batches:
+            return self._resumed
+        positions, items = self._resumed, 0
+        while positions > 0 and (batch := self._drawing.items(self._next + items, 1)):
+            positions -= len(batch[0])
+            items += 1
+        return items
 
     @property
     def ended(self) -> bool:
@@ -241,7 +260,7 @@ class Feed:
 def _numbering(keys: KeyTable | None) -> Callable[[Any], int]:
     """From what a sampler draws to the engine's number for it."""
     if keys is None:
-        return int
+        return _index
 
     def number(key: Any) -> int:
         with contextlib.suppress(TypeError):  # a key of another kind
@@ -249,3 +268,13 @@ def _numbering(keys: KeyTable | None) -> Callable[[Any], int]:
         return keys.number(key)
 
     return number
+
+
+def _index(drawn: Any) -> int:
+    try:
+        return operator.index(drawn)  # NumPy's integers, and tensors without dimensions
+    except TypeError:
+        raise TypeError(
+            f"the sampler drew {drawn!r}, and samples of this dataset are named by integers; one that draws lists "
+            "goes to batch_sampler="
+        ) from None

@@ -7,10 +7,11 @@ gives them. Everything else (strings, objects of other classes) travels beside t
 
 from __future__ import annotations
 
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from sutler._tensors import is_plain
 
 #: Arrays of a batch begin at multiples of this.
 ALIGNMENT = 64
@@ -74,20 +75,9 @@ def dense_type(value: Any) -> tuple[str, str, tuple[int, ...]] | None:
         return ("array", value.dtype.name, value.shape) if known and value.dtype.name != "float128" else None
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return ("scalar", value.dtype.name, ()) if value.dtype.itemsize <= 8 else None
-    torch = sys.modules.get("torch")
-    if torch is not None and cls is torch.Tensor:
-        plain = (
-            value.device.type == "cpu"
-            and value.layout == torch.strided
-            and not value.requires_grad
-            and not value.is_quantized
-        )
+    if is_plain(value):
         name = str(value.dtype).removeprefix("torch.")
-        return (
-            ("tensor", name, tuple(value.shape))
-            if plain and not name.startswith(("complex", "float8"))
-            else None
-        )
+        return None if name.startswith(("complex", "float8")) else ("tensor", name, tuple(value.shape))
     return None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sutler import _sutler
 from sutler._backend import length_of
 from sutler._epoch import Position
+from sutler._job_state import check_job_states
 from sutler._stream_state import check_stream_state, make_stream_state
 
 if TYPE_CHECKING:
@@ -28,13 +29,14 @@ def _describe_order(loader: Loader) -> str:
 def make_state(loader: Loader, position: Position) -> dict[str, Any]:
     """The state of a loader at a position."""
     if loader._streams is not None:
-        return make_stream_state(loader._streams, position)
+        return make_stream_state(loader._streams, position, loader.num_workers)
     # Where batches are served in order, what is consumed says it all; and then any rank may load any rank's state.
-    served = None if position.served is None else json.loads(position.served.save())
+    served = _saved(position.served)
     return {
         "version": STATE_VERSION,
         "epoch": position.epoch,
         "consumed": position.consumed,
+        "before": _saved(position.before),
         "served": served,
         "place": None if served is None else [loader.rank, loader.world_size],
         "seed": loader.seed,
@@ -46,14 +48,35 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
     }
 
 
-def check_state(loader: Loader, state: dict[str, Any]) -> Position:
-    """The position in a state, if the state belongs to this loader."""
+def _saved(served: _sutler.Served | None) -> Any:
+    return None if served is None else json.loads(served.save())
+
+
+def check_state(loader: Loader, state: Any) -> Position:
+    """The position in a state, or in the states of all ranks, if they belong to this loader."""
     if loader._streams is not None:
-        return check_stream_state(loader._streams, state)
+        return check_stream_state(loader._streams, state, loader.num_workers)
+    if isinstance(state, list | tuple):
+        return check_job_states(loader, [(one, _check_one(loader, one)) for one in state])
+    position = _check_one(loader, state)
+    if state["served"] is None or list(state["place"]) == [loader.rank, loader.world_size]:
+        return position
+    if state["place"][1] == 1:  # the only rank there was
+        return check_job_states(loader, [(state, position)])
+    raise ValueError(
+        f"the state was saved by rank {state['place'][0]} of {state['place'][1]}, and this is rank {loader.rank} of "
+        f"{loader.world_size}. In order={loader.order!r} each rank has served samples of its own: save every rank's "
+        "state, and load each where it came from, or on every rank the list of all of them; order='strict' has one "
+        "state for all."
+    )
+
+
+def _check_one(loader: Loader, state: Any) -> Position:
+    """The position in a state, if it is of the same dataset and order, whichever rank saved it."""
     expected = make_state(loader, Position(0, 0))
     if not isinstance(state, dict):
         raise ValueError(f"this is not a state of a sutler.Loader but a {type(state).__name__}")
-    missing = [key for key in expected if key not in state]
+    missing = [key for key in expected if key not in state and key != "before"]  # which came later
     if missing:
         raise ValueError(f"this is not a state of a sutler.Loader: it has no {', '.join(missing)}")
     if state["version"] != STATE_VERSION:
@@ -79,23 +102,24 @@ def check_state(loader: Loader, state: dict[str, Any]) -> Position:
         if not isinstance(state[key], int) or not 0 <= state[key] < bound:
             raise ValueError(f"the state is damaged: its {key} is {state[key]!r}")
     position = Position(state["epoch"], state["consumed"], state["drawn"])
-    if state["served"] is not None:
-        _check_served(loader, state)
-        position.served = _sutler.Served(json.dumps(state["served"]))
+    before = state.get("before")
+    if before is not None or state["served"] is not None:
+        _check_gaps(loader, state)
+    position.before = None if before is None else _sutler.Served(json.dumps(before))
+    position.served = None if state["served"] is None else _sutler.Served(json.dumps(state["served"]))
     return position
 
 
-def _check_served(loader: Loader, state: dict[str, Any]) -> None:
+def _check_gaps(loader: Loader, state: dict[str, Any]) -> None:
     """Refuses a state with gaps where it cannot be gone on from."""
     if loader.order != state["order"]:
         raise ValueError(
             f"the state was saved in the middle of an epoch with order={state['order']!r}, in which samples are served "
             f"as they get ready, and this loader has order={loader.order!r}; pass the same order to go on from it"
         )
-    place = [loader.rank, loader.world_size]
-    if state["place"] != place:
-        raise ValueError(
-            f"the state was saved by rank {state['place'][0]} of {state['place'][1]}, and this is rank {place[0]} of "
-            f"{place[1]}. In order={loader.order!r} each rank has served samples of its own, so save every rank's "
-            "state and load each where it came from; order='strict' has one state for all."
-        )
+    if state["served"] is None:
+        return
+    place = state["place"]
+    numbers = isinstance(place, list | tuple) and len(place) == 2 and all(isinstance(n, int) for n in place)
+    if not numbers or not 0 <= place[0] < place[1]:
+        raise ValueError(f"the state is damaged: its place is {place!r}, not a rank and a number of ranks")

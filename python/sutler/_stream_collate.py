@@ -9,6 +9,7 @@ import numpy as np
 
 from sutler._python_batches import numpy_collate
 from sutler._stream_memory import BatchMemory
+from sutler._tensors import is_plain
 from sutler._worker_info import as_if_no_worker
 
 #: Smaller tensors are stacked anywhere and copied with the rest: that takes less than finding a place for them.
@@ -52,15 +53,7 @@ class TorchCollate(PlacedCollate):
 
         first = tensors[0]
         if all(
-            type(tensor) is torch.Tensor
-            and tensor.dtype == first.dtype
-            and tensor.shape == first.shape
-            and tensor.device.type == "cpu"
-            and tensor.layout == torch.strided
-            and not tensor.requires_grad
-            and not tensor.is_quantized
-            and not tensor.is_conj()
-            and not tensor.is_neg()
+            is_plain(tensor) and tensor.dtype == first.dtype and tensor.shape == first.shape
             for tensor in tensors
         ):
             place = self._place(len(tensors) * first.numel() * first.element_size())

@@ -35,6 +35,11 @@ class MeasuredStream:
             self._samples = answer[1].samples
         return answer
 
+    @property
+    def beginning(self) -> StreamProgress:
+        """Where the epoch began."""
+        return self._stream.beginning
+
     def processes(self) -> list[Any]:
         """The worker processes, where there are some."""
         return self._stream.processes()

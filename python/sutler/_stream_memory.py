@@ -118,16 +118,18 @@ class BatchMemory:
         target = segment.view
         target[start : start + size] = _payload.make_head(pickled, places)
         for (place, length), view in zip(places, views, strict=True):
-            if place >= start:  # else it was allocated there
+            if place >= self._used:  # else it was allocated there
                 target[place : place + length] = view
         target[end:total] = after
         self._latest, self._largest = total, max(total, self._largest)
         return Placed(segment, start, end)
 
     def _plan(self, views: list[memoryview], head_size: int) -> tuple[list[tuple[int, int]], int, int]:
-        """Where to put the buffers, where to put the head, and where all that ends."""
-        start = _payload.align(self._used)
-        end = start + head_size
+        """Where to put the buffers, where to put the head, and where all that ends.
+
+        The head comes last, whether buffers are copied or were allocated, so that batches of one kind lie the same.
+        """
+        end = self._used
         places = []
         for view in views:
             place = self._place_of(view)
@@ -135,7 +137,8 @@ class BatchMemory:
                 place = _payload.align(end)
                 end = place + view.nbytes
             places.append((place, view.nbytes))
-        return places, start, end
+        start = _payload.align(end)
+        return places, start, start + head_size
 
     def _place_of(self, view: memoryview) -> int | None:
         """Where a buffer is in the current segment, if it was allocated there."""

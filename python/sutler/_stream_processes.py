@@ -1,4 +1,4 @@
-"""The trainer's side of the conversation with worker processes that go through a stream."""
+"""The trainer's side of the conversation with workers that go through a stream."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ from sutler._stream_worker import (
     DONE,
     END,
     ERROR,
+    HANDED_OVER,
     ORDER,
     READ,
     StreamOptions,
+    run_stream_thread,
     run_stream_worker,
 )
+from sutler._threads import ThreadPool, wants_threads
 from sutler.errors import WorkerError
 
 #: How often a worker that should be at work is looked for: an orphan of its own may hold what would tell of its death.
@@ -44,20 +47,26 @@ class Answer:
     payload: memoryview | None = None
     #: Where in it the head is.
     start: int = 0
+    #: The batch or exception itself, from a thread.
+    handed: Any = None
 
     def value(self) -> Any:
         """The batch, in memory that lives as long as the batch; raises what the worker raised."""
-        value: Any = None if self.payload is None else _payload.load(self.payload, self.start)
+        value = self.handed if self.payload is None else _payload.load(self.payload, self.start)
         if self.kind == ERROR:
             raise _worker_errors.rebuild(value)
         return value
 
 
 class StreamWorkers:
-    """The worker processes of one epoch, or of one after the other."""
+    """The workers of one epoch, or of one after the other."""
 
     def __init__(self, dataset: Any, options: StreamOptions, context: Any) -> None:
-        self._pool = WorkerPool(dataset, options, context, run_stream_worker)
+        self._pool = (
+            ThreadPool(dataset, options, run_stream_thread, own_copies=True)
+            if wants_threads(context)
+            else WorkerPool(dataset, options, context, run_stream_worker)
+        )
         self._channels: list[socket.socket] = []
         self._maps = [BatchMaps() for _ in range(options.num_workers)]
         self._epoch = 0
@@ -74,6 +83,11 @@ class StreamWorkers:
         except BaseException:
             self.end()
             raise
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._channels)
 
     @property
     def stayed(self) -> bool:
@@ -134,7 +148,7 @@ class StreamWorkers:
             else:
                 self._look_after(candidates, ready, progress)
                 if deadline is not None and time.monotonic() >= deadline:
-                    raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
+                    raise RuntimeError(f"DataLoader timed out after {timeout} seconds{self._pool.doing()}")
 
     def _look_after(self, workers: list[int], ready: set[int], progress: StreamProgress) -> None:
         """Raises if a worker has died and said all it had to say; nothing has been heard of any just now."""
@@ -158,6 +172,9 @@ class StreamWorkers:
                     raise self._lost(worker, progress)
                 received += data
             kind, epoch, slot, start, end, total = ANSWER.unpack(received)
+            if slot == HANDED_OVER and isinstance(self._pool, ThreadPool):
+                reached, value = self._pool.batches(worker).popleft()
+                return self._handed(worker, kind, epoch, reached or progress.readers[worker], value)
             maps = self._maps[worker]
             for descriptor in descriptors:
                 maps.add(slot, descriptor)
@@ -182,6 +199,16 @@ class StreamWorkers:
             for descriptor in descriptors:
                 os.close(descriptor)
 
+    def _handed(
+        self, worker: int, kind: bytes, epoch: int, reached: ReaderProgress, value: Any
+    ) -> Answer | None:
+        """What a thread has handed over; ``None`` if it belongs to an epoch that was left."""
+        if epoch != self._epoch:
+            return None
+        if kind == BEGAN:
+            self.unheard.remove(worker)
+        return Answer(kind, reached, handed=value)
+
     def _lost(self, worker: int, progress: StreamProgress) -> WorkerError:
         self.broken = True
         return WorkerError(
@@ -196,7 +223,7 @@ class StreamWorkers:
         self._finalizer()
 
 
-def _end(owner: int, pool: WorkerPool, channels: list[socket.socket]) -> None:
+def _end(owner: int, pool: WorkerPool | ThreadPool, channels: list[socket.socket]) -> None:
     if owner != os.getpid():
         return  # a forked child: they are its parent's
     pool.refuse()

@@ -3,7 +3,8 @@
 A stream may draw from the process's generators: when it begins (which part to read, how to shuffle), for each sample,
 and in its `collate_fn`. So a reader keeps two moments: when the epoch began, for what is replayed, and after the latest
 batch, for what comes next. In a worker process nobody else draws. In the trainer the model does, too: there the
-generators are the trainer's to save, and only what is replayed gets those of the beginning.
+generators are the trainer's to save, and only what is replayed gets those of the beginning. A worker thread has only
+generators of its own, which every worker has besides.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sutler import _generators
+from sutler._worker_rng import WorkerRng
 
 
 @dataclass(frozen=True)
@@ -26,27 +28,38 @@ class RandomStates:
 
 
 class WorkerRandom:
-    """A worker's generators. Its process was seeded when it began, so what was not drawn from needs no saving."""
+    """A worker's generators. They were seeded when it began, so what was not drawn from needs no saving."""
 
-    def __init__(self) -> None:
-        self._seeded = _generators.marks()
+    def __init__(self, own: WorkerRng, *, whole_process: bool) -> None:
+        self._own = own
+        #: How the process's generators began; ``None`` where they are not ours to save.
+        self._seeded = _generators.marks() if whole_process else None
         self._began: dict[str, bytes] = {}
 
     @contextmanager
     def opening(self, saved: RandomStates | None) -> Iterator[None]:
         """A stream is opened inside, where an earlier run was."""
         if saved is not None:
-            _generators.restore(saved.began)
+            self._restore(saved.began)
         # Not empty in a later epoch of a worker that stayed.
-        self._began = _generators.save(_generators.moved(self._seeded))
+        self._began = self._drawn()
         yield
         if saved is not None:
-            _generators.restore(saved.now)
+            self._restore(saved.now)
+
+    def _drawn(self) -> dict[str, bytes]:
+        shared = {} if self._seeded is None else _generators.save(_generators.moved(self._seeded))
+        return shared | self._own.states()
+
+    def _restore(self, states: dict[str, bytes]) -> None:
+        if self._seeded is not None:
+            _generators.restore({name: states[name] for name in _generators.NAMES if name in states})
+        self._own.restore(states)
 
     def states(self) -> RandomStates | None:
         """What is to be saved; ``None`` where nothing was drawn."""
-        drawn = _generators.moved(self._seeded)
-        return RandomStates(self._began, _generators.save(drawn)) if drawn else None
+        drawn = self._drawn()
+        return RandomStates(self._began, drawn) if drawn else None
 
 
 class TrainerRandom:

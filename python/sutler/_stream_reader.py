@@ -145,6 +145,11 @@ class StreamReader:
         except StopIteration as error:
             raise RuntimeError("a collate_fn raised StopIteration; an epoch ends on its own") from error
 
+    @property
+    def samples(self) -> int:
+        """Samples taken from the stream."""
+        return self._samples
+
     def progress(self) -> ReaderProgress:
         """How far this reader has come."""
         states = {}

@@ -14,20 +14,25 @@ if TYPE_CHECKING:
 STREAM_STATE_VERSION = 1
 
 
-def make_stream_state(streams: StreamBackend, position: Position) -> dict[str, Any]:
+def make_stream_state(streams: StreamBackend, position: Position, num_workers: int) -> dict[str, Any]:
     """The state of a stream's loader at a position."""
     return {
         "version": STREAM_STATE_VERSION,
         "sampling": "stream",
         "epoch": position.epoch,
         "fingerprint": streams.fingerprint(),
-        "num_workers": streams.num_workers,
-        "progress": describe_progress(position.streams or streams.beginning()),
+        "num_workers": num_workers,
+        "progress": describe_progress(position.streams or streams.beginning(num_workers)),
     }
 
 
-def check_stream_state(streams: StreamBackend, state: Any) -> Position:
+def check_stream_state(streams: StreamBackend, state: Any, num_workers: int) -> Position:
     """The position in a state, if the state belongs to this loader."""
+    if isinstance(state, list | tuple):
+        raise ValueError(
+            "this is a list of states, and each rank of a job over a stream goes on from a state of its own, as nobody "
+            "but the stream knows how it is shared out; load the state that this rank saved"
+        )
     if not isinstance(state, dict):
         raise ValueError(f"this is not a state of a sutler.Loader but a {type(state).__name__}")
     if state.get("sampling") != "stream":
@@ -49,16 +54,16 @@ def check_stream_state(streams: StreamBackend, state: Any) -> Position:
             f"the state was saved for the stream {state['fingerprint']}, this loader's is {streams.fingerprint()}; "
             "pass the dataset that the state was saved for"
         )
-    if state["num_workers"] != streams.num_workers:
+    if state["num_workers"] != num_workers:
         raise ValueError(
             f"the state was saved with num_workers={state['num_workers']}, this loader has num_workers="
-            f"{streams.num_workers}; each worker goes through a part of the stream of its own, so resume needs the "
+            f"{num_workers}; each worker goes through a part of the stream of its own, so resume needs the "
             "same number of them"
         )
     if not isinstance(state["epoch"], int) or not 0 <= state["epoch"] < 2**32:
         raise ValueError(f"the state is damaged: its epoch is {state['epoch']!r}")
     progress = restore_progress(state["progress"])
-    expected = len(streams.beginning().readers)
+    expected = len(streams.beginning(num_workers).readers)
     if len(progress.readers) != expected:
         raise ValueError(
             f"the state is damaged: it has the progress of {len(progress.readers)} readers, not {expected}"

@@ -1,4 +1,4 @@
-"""What runs in a worker process that goes through a stream: reads a batch when it is asked for one.
+"""What a worker does that goes through a stream: reads a batch when it is asked for one.
 
 Every answer is a header that says where in this worker's memory a batch is, with a descriptor of that memory when it is
 used for the first time. It has no name, so nothing is left anywhere once worker and trainer are gone.
@@ -16,10 +16,13 @@ from typing import Any
 
 from sutler import _worker_errors
 from sutler._stream_collate import PlacedCollate
-from sutler._stream_memory import NO_SLOT, BatchMemory, Segment
+from sutler._stream_memory import NO_SLOT, BatchMemory
 from sutler._stream_random import RandomStates, WorkerRandom
 from sutler._stream_reader import EndOfStream, ReaderProgress, StreamReader, tell_epoch
+from sutler._thread_worker import Seat, set_up_thread
+from sutler._threads import THREAD
 from sutler._worker import WorkerOptions, receive, set_up, until_hangup
+from sutler._worker_info import get_worker_info
 
 #: What the trainer says: which kind of order, the epoch's number, and how long the rest is.
 ORDER = struct.Struct("<cQQ")
@@ -32,6 +35,9 @@ DONE = struct.Struct("<I?")
 #: an exception) begins, where the batch ends, and where the reader's progress, which follows it, ends.
 ANSWER = struct.Struct("<cQIQQQ")
 BEGAN, BATCH, END, ERROR = b"N", b"B", b"D", b"E"
+
+#: The slot of a batch that a thread has handed over: it is in no memory of its own.
+HANDED_OVER = NO_SLOT - 1
 
 
 @dataclass
@@ -58,11 +64,16 @@ class StreamWorker:
         #: Why the epoch could not begin: raised for every batch of it.
         self._broken: BaseException | None = None
         self._reader: StreamReader | None = None
-        self._random = WorkerRandom()
+        info = get_worker_info()
+        self._random = WorkerRandom(info.rng, whole_process=info.worker_method != THREAD)
         self._memory = BatchMemory(options.batches_held)
-        if isinstance(options.collate, PlacedCollate):
-            options.collate.use(self._memory)
+        self._place_batches()
         self._epoch = 0
+
+    def _place_batches(self) -> None:
+        """Lets batches be made in the memory that they travel in, where collation can do that."""
+        if isinstance(self._options.collate, PlacedCollate):
+            self._options.collate.use(self._memory)
 
     def serve(self) -> None:
         """Answers orders until the trainer hangs up."""
@@ -104,19 +115,21 @@ class StreamWorker:
             self._channel.sendall(ANSWER.pack(END, self._epoch, NO_SLOT, 0, 0, 0))
             return
         except Exception as error:
-            _, exception = _worker_errors.describe(error, self._options.worker)
             self._memory.begin()
-            placed = self._place(ERROR, None, exception)
+            placed = self._place(ERROR, None, self._describe(error))
         self._send(placed)
 
-    def _place(self, kind: bytes, progress: ReaderProgress | None, value: Any) -> tuple[bytes, Segment]:
+    def _describe(self, error: Exception) -> Any:
+        return _worker_errors.describe(error, self._options.worker)
+
+    def _place(self, kind: bytes, progress: ReaderProgress | None, value: Any) -> tuple[bytes, Any]:
         """Puts an answer into memory: what is to be said of it, and where it is."""
         after = b"" if progress is None else pickle.dumps(progress)
         placed = self._memory.place(value, after)
         where = (placed.segment.slot, placed.start, placed.end, placed.end + len(after))
         return ANSWER.pack(kind, self._epoch, *where), placed.segment
 
-    def _send(self, placed: tuple[bytes, Segment]) -> None:
+    def _send(self, placed: tuple[bytes, Any]) -> None:
         answer, segment = placed
         if segment.sent:
             self._channel.sendall(answer)
@@ -138,3 +151,43 @@ def run_stream_worker(dataset: Any, connection: Connection, options: StreamOptio
     channel, init_error = set_up(dataset, connection, options)
     with channel, until_hangup(options):
         StreamWorker(dataset, channel, options, init_error).serve()
+
+
+class ThreadStreamWorker(StreamWorker):
+    """The same in a thread, which hands its batches over as they are."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        channel: socket.socket,
+        options: StreamOptions,
+        broken: BaseException | None,
+        seat: Seat,
+    ) -> None:
+        self._seat = seat
+        super().__init__(dataset, channel, options, broken)
+
+    def _place_batches(self) -> None:
+        """They do not travel."""
+
+    def _describe(self, error: Exception) -> Any:
+        return _worker_errors.describe_here(error, self._options.worker)
+
+    def _place(self, kind: bytes, progress: ReaderProgress | None, value: Any) -> tuple[bytes, Any]:
+        return ANSWER.pack(kind, self._epoch, HANDED_OVER, 0, 0, 0), (progress, value)
+
+    def _send(self, placed: tuple[bytes, Any]) -> None:
+        answer, handed = placed
+        self._seat.batches.append(handed)
+        self._channel.sendall(answer)
+
+    def _answer(self) -> None:
+        samples = 0 if self._reader is None else self._reader.samples
+        self._seat.doing = f"its stream, behind {samples} samples"
+        super()._answer()
+        self._seat.doing = ""
+
+
+def run_stream_thread(dataset: Any, channel: socket.socket, options: StreamOptions, seat: Seat) -> None:
+    """The life of a worker thread."""
+    ThreadStreamWorker(dataset, channel, options, set_up_thread(dataset, options), seat).serve()

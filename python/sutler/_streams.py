@@ -20,7 +20,7 @@ from sutler._stream_processes import StreamWorkers
 from sutler._stream_progress import StreamProgress
 from sutler._stream_random import TrainerRandom
 from sutler._stream_reader import EndOfStream, StreamReader, tell_epoch
-from sutler._stream_worker import BEGAN, END, StreamOptions
+from sutler._stream_worker import END, StreamOptions
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
@@ -58,6 +58,8 @@ class InlineStream:
     def __init__(
         self, options: StreamOptions, dataset: Any, progress: StreamProgress, pin: Callable[[Any], Any]
     ) -> None:
+        #: Where the epoch began.
+        self.beginning = progress
         self._progress = progress
         self._pin = pin
         self._reader = StreamReader(
@@ -104,6 +106,7 @@ class WorkerStream:
     ) -> None:
         self._workers = workers
         self._progress = progress
+        self._beginning = progress
         #: Whether whoever is ready is served, rather than one worker after the other.
         self._ready = ready
         self._timeout = timeout
@@ -115,22 +118,37 @@ class WorkerStream:
         self._closed = False
         self._stop, self._stopper = socket.socketpair()
 
+    @property
+    def beginning(self) -> StreamProgress:
+        """Where the epoch began, with what workers that stayed drew in earlier ones."""
+        with self._lock:
+            self._hear_of_earlier_epochs()
+            return self._beginning
+
+    def _hear_of_earlier_epochs(self) -> None:
+        """What all drew before the epoch must be known before the first state can be told."""
+        while self._workers.unheard and not self._closed:
+            unheard = self._workers.unheard
+            received = self._workers.receive(unheard, self._progress, self._timeout, self._stop)
+            if received is None:
+                return
+            worker, answer = received
+            self._beginning = self._beginning.began(worker, answer.progress, self._workers.base_seed)
+            self._progress = self._beginning
+
     def next(self) -> tuple[Any, StreamProgress] | None:
         """The next batch and how far the stream is read with it; ``None`` at the end."""
         with self._lock:
+            self._hear_of_earlier_epochs()
             while not self._closed:
                 waiting = self._progress.waiting()
                 if not waiting:
                     return None
-                # What all drew before the epoch must be known before the first state can be asked for.
-                candidates = self._workers.unheard or (waiting if self._ready else waiting[:1])
+                candidates = waiting if self._ready else waiting[:1]
                 received = self._workers.receive(candidates, self._progress, self._timeout, self._stop)
                 if received is None:
                     return None
                 worker, answer = received
-                if answer.kind == BEGAN:
-                    self._progress = self._progress.began(worker, answer.progress, self._workers.base_seed)
-                    continue
                 if answer.kind == END:
                     self._progress = self._progress.ended(worker)
                     continue
@@ -162,41 +180,13 @@ class WorkerStream:
 class StreamBackend:
     """Begins the epochs of a loader's stream, and keeps workers that stay between them."""
 
-    def __init__(self, loader: Loader) -> None:
-        self._dataset = loader.dataset
-        self._context = loader.multiprocessing_context
-        self._generator = loader.generator
-        self._persistent = loader.persistent_workers
-        self._ahead = loader.prefetch_factor
-        self._timeout = loader.timeout
-        self._ready = loader.order == "ready"
-        self._pin_memory = loader.pin_memory
-        self._device = loader.device
+    def __init__(self, dataset: Any, *, persistent: bool) -> None:
+        self._dataset = dataset
+        self._persistent = persistent
         self._kept: StreamWorkers | None = None
         self._dataset_epoch: int | None = None
         self._owner = os.getpid()
-        self.num_workers = loader.num_workers
         self.figures = TrainerFigures()
-        collate = loader._collation()
-        if loader._collates_plainly():
-            collate = TorchCollate() if loader.output == "torch" else NumpyCollate()
-        self._options = StreamOptions(
-            worker=0,
-            num_workers=loader.num_workers,
-            base_seed=0,
-            sample_seed=loader.seed,
-            batch_rows=0,
-            batched=loader.batch_size is not None,
-            dense=False,
-            init_fn=loader.worker_init_fn,
-            trainer=os.getpid(),
-            batch_size=loader.batch_size,
-            drop_last=loader.drop_last,
-            collate=collate,
-            batches_held=loader.prefetch_factor
-            + HELD
-            + (2 * BATCHES_AHEAD if loader.device is not None else 0),
-        )
 
     def fingerprint(self) -> str:
         """The dataset's own, where it has one, else the name of its class."""
@@ -210,39 +200,44 @@ class StreamBackend:
         self._dataset_epoch = epoch
         tell_epoch(self._dataset, epoch)
 
-    def beginning(self) -> StreamProgress:
+    def beginning(self, num_workers: int) -> StreamProgress:
         """The progress of an epoch that has not begun."""
-        return StreamProgress.beginning(max(1, self.num_workers), self._dataset_epoch)
+        return StreamProgress.beginning(max(1, num_workers), self._dataset_epoch)
 
-    def begin(self, progress: StreamProgress | None) -> tuple[MeasuredStream, StreamProgress]:
+    def begin(self, loader: Loader, progress: StreamProgress | None) -> tuple[MeasuredStream, StreamProgress]:
         """Begins an epoch, or goes on with one of an earlier run; with its progress, which has the seeds by now."""
-        progress = progress or self.beginning()
+        progress = progress or self.beginning(loader.num_workers)
         if progress.dataset_epoch is not None:
             self.set_epoch(progress.dataset_epoch)
         stream: InlineStream | WorkerStream
-        pin = make_pinner(self._pin_memory, self._device)
-        if self.num_workers == 0:
-            stream = InlineStream(self._options, self._dataset, progress, pin)
+        options = _worker_options(loader)
+        pin = make_pinner(loader.pin_memory, loader.device)
+        if loader.num_workers == 0:
+            stream = InlineStream(options, self._dataset, progress, pin)
         else:
-            workers = self._take(progress.base_seed)
+            workers = self._take(loader, options, progress.base_seed)
             if not workers.stayed:  # else their seeds are of no use without what they have drawn since
                 progress = replace(progress, base_seed=workers.base_seed)
-            workers.begin(progress, self._ahead)
-            stream = WorkerStream(workers, progress, self._ready, self._timeout, pin, self._give_back)
+            workers.begin(progress, loader.prefetch_factor)
+            ready = loader.order == "ready"
+            stream = WorkerStream(workers, progress, ready, loader.timeout, pin, self._give_back)
         return MeasuredStream(stream, progress.samples, self.figures), progress
 
-    def _take(self, base_seed: int | None) -> StreamWorkers:
-        """Workers that stayed, unless an epoch that was not left has them, or it is some others' seeds we need."""
+    def _take(self, loader: Loader, options: StreamOptions, base_seed: int | None) -> StreamWorkers:
+        """Workers that stayed, unless an epoch that was not left has them, or it is some others we need.
+
+        Those have other seeds, or there are not as many of them as the loader is to have now.
+        """
         self._forget_if_forked()
         if base_seed is None:
             kept, self._kept = self._kept, None
-            if kept is not None:
+            if kept is not None and kept.count == options.num_workers:
                 return kept
-            base_seed = draw_seed(self._generator, self._options.sample_seed)
+            self._kept = kept
+            base_seed = draw_seed(loader.generator, options.sample_seed)
         self._end_kept()
-        self._options.base_seed = base_seed
-        self._options.trainer = os.getpid()
-        return StreamWorkers(self._dataset, self._options, self._context)
+        options.base_seed = base_seed
+        return StreamWorkers(self._dataset, options, loader.multiprocessing_context)
 
     def _forget_if_forked(self) -> None:
         if self._owner != os.getpid():
@@ -264,6 +259,29 @@ class StreamBackend:
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.end()
+
+
+def _worker_options(loader: Loader) -> StreamOptions:
+    """What new workers are told: the loader's attributes as they are now, since trainers set some of them later."""
+    collate = loader._collation()
+    if loader._collates_plainly():
+        collate = TorchCollate() if loader.output == "torch" else NumpyCollate()
+    on_the_way = 2 * BATCHES_AHEAD if loader.device is not None else 0
+    return StreamOptions(
+        worker=0,
+        num_workers=loader.num_workers,
+        base_seed=0,
+        sample_seed=loader.seed,
+        batch_rows=0,
+        batched=loader.batch_size is not None,
+        dense=False,
+        init_fn=loader.worker_init_fn,
+        trainer=os.getpid(),
+        batch_size=loader.batch_size,
+        drop_last=loader.drop_last,
+        collate=collate,
+        batches_held=loader.prefetch_factor + HELD + on_the_way,
+    )
 
 
 def warn_if_longer(dataset: Any, announced: int | None, samples: int, num_workers: int) -> None:

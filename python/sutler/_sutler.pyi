@@ -14,8 +14,10 @@ __all__ = [
     "Array",
     "Batch",
     "Cache",
+    "CacheReader",
     "Dataset",
     "Engine",
+    "Handover",
     "Job",
     "Pipeline",
     "Positions",
@@ -25,6 +27,7 @@ __all__ = [
     "agent_socket",
     "agent_status",
     "bare_seconds",
+    "bucket_batches",
     "choose_split",
     "command_line",
     "compare_plans",
@@ -94,7 +97,7 @@ class Dataset:
     def audio_folder(
         root: str | os.PathLike[str],
         *,
-        extensions: Sequence[str],
+        extensions: Sequence[str] | None,
         allow_empty: bool,
         io: str,
         mono: bool,
@@ -116,6 +119,7 @@ class Dataset:
         progress: Callable[[int], object] | None,
     ) -> Dataset: ...
     def throttled(self, bytes_per_s: float) -> Dataset: ...
+    def set_rate(self, bytes_per_s: float) -> None: ...
     def __len__(self) -> int: ...
     @property
     def classes(self) -> list[str]: ...
@@ -128,12 +132,22 @@ class Dataset:
     def load(self, index: int, pipeline: Pipeline, *, seed: int, epoch: int) -> Array: ...
 
 @final
+class Handover:
+    """What a worker that is a thread of this process leaves for the engine."""
+
+    def __new__(cls) -> Handover: ...
+    def leave(self, value: Any) -> None: ...
+    def mark(self, finished: int) -> None: ...
+    def memory(self) -> Array | None: ...
+
+@final
 class Engine:
     """A set of worker threads."""
 
-    def __new__(cls, threads: int) -> Engine: ...
+    def __new__(cls, threads: int, threads_max: int | None = None) -> Engine: ...
     @property
     def threads(self) -> int: ...
+    def crew_changes(self) -> list[tuple[float, int, str]]: ...
     @property
     def is_here(self) -> bool: ...
     def start(
@@ -149,6 +163,7 @@ class Engine:
         rank: int,
         world_size: int,
         samples: int | None = None,
+        before: Served | None = None,
         done: Served | None = None,
     ) -> Run: ...
     def start_drawn(
@@ -166,7 +181,7 @@ class Engine:
 
 @final
 class Cache:
-    """A cache for the samples of one dataset, as one pipeline makes them."""
+    """A cache for the samples of one dataset, as one pipeline or a dataset written in Python makes them."""
 
     def __new__(
         cls,
@@ -179,8 +194,19 @@ class Cache:
         seed: int,
         any_split: bool,
     ) -> Cache: ...
+    @staticmethod
+    def of_prepared(*, samples: int, budget_bytes: int, policy: str, seed: int) -> Cache: ...
+    def recall(self, sample: int) -> bytearray | None: ...
+    def keep(self, sample: int, data: bytes | bytearray) -> None: ...
     def set_split(self, encoded_percent: int, decoded_percent: int) -> None: ...
     def figures(self) -> str: ...
+
+@final
+class CacheReader:
+    """A trainer's cache, as its worker processes read it."""
+
+    def __new__(cls, descriptor: int, blocks: int, slots: int) -> CacheReader: ...
+    def read(self, sample: int, first_block: int) -> bytearray | None: ...
 
 @final
 class Job:
@@ -206,6 +232,8 @@ class Job:
         cache: Cache | None = None,
         agent: AgentChoice | None = None,
         name: str | None = None,
+        window_bytes: int = 0,
+        shares_with: Job | None = None,
     ) -> Job: ...
     @staticmethod
     def with_processes(
@@ -215,15 +243,16 @@ class Job:
         batches_held: int,
         in_step: bool,
         whole_batches: bool,
-        revive: Callable[[int], int],
+        revive: Callable[[int], tuple[int, Handover | None]],
         is_alive: Callable[[int], bool],
         post_mortem: Callable[[int], str],
         errors: str,
         errors_max: int | None = None,
         errors_rate: float | None = None,
         lateness: int | None = None,
+        cache: Cache | None = None,
     ) -> Job: ...
-    def use_workers(self, sockets: Sequence[int]) -> None: ...
+    def use_workers(self, ways: Sequence[tuple[int, Handover | None]]) -> None: ...
     def hang_up(self) -> None: ...
     def add_keys(self, keys: Sequence[tuple[bytes, str]]) -> None: ...
     @property
@@ -260,7 +289,7 @@ class Batch:
     def take_images(self) -> list[Array]: ...
     def padded(self, value: float) -> tuple[Array, Array] | None: ...
     def take_arrays(self) -> list[Array]: ...
-    def take_rows(self) -> list[tuple[int, bool, Array | None]]: ...
+    def take_rows(self) -> list[tuple[int, bool, Any]]: ...
     def block(self, offset: int, shape: Sequence[int], dtype: str) -> Array: ...
     def positions(self) -> Positions: ...
     def labels(self) -> Array: ...
@@ -277,6 +306,18 @@ class Served:
     """The positions of an epoch that are in the trainer's hands."""
 
     def __new__(cls, saved: str | None = None) -> Served: ...
+    @staticmethod
+    def by_ranks(
+        ranks: Sequence[Served],
+        *,
+        samples: int,
+        shuffle: bool,
+        seed: int,
+        epoch: int,
+        consumed: int,
+        by_sample: bool,
+        before: Served | None = None,
+    ) -> Served: ...
     def save(self) -> str: ...
     def mark(self, positions: Positions) -> None: ...
     def is_done(self, position: int) -> bool: ...
@@ -316,6 +357,7 @@ def plan_batches(
     drop_last: bool,
     rank: int,
     world_size: int,
+    before: Served | None = None,
     done: Served | None = None,
 ) -> list[tuple[list[int], int, Positions]]: ...
 def end_with(trainer: int, traces: list[str]) -> None: ...

@@ -1,4 +1,4 @@
-"""What runs in a worker process: takes samples from a socket, leaves results in shared memory.
+"""What a worker does: takes samples from a socket, leaves results in shared memory. `_thread_worker.py` differs in how.
 
 The conversation is described where its other side is, in the engine's `process/link.rs`.
 """
@@ -24,16 +24,24 @@ from typing import Any
 import numpy as np
 
 from sutler import _payload, _schema, _sutler, _worker_errors
-from sutler._collated import Collated, NotCollated
-from sutler._fetch import bulk_getter, collate_seed, fetch_many, sample_seed, samples_seed
+from sutler._collated import SHARED_BYTES_MIN, Collated, CollatedLayout, NotCollated
+from sutler._fetch import bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
+from sutler._parts import Parts, pack, parts_of
 from sutler._schema_writer import SchemaWriter
-from sutler._worker_info import WorkerInfo, enter_worker
+from sutler._worker_info import WorkerInfo, enter_worker, get_worker_info
+from sutler._worker_rng import WorkerRng
 
 #: A mailbox begins with this many bytes; its first number is the worker's progress.
 MAILBOX_BYTES = 1 << 20
 MAILBOX_START = 64
-#: What an order may be: one whose rows come later, and one for all samples of a batch.
-LATE, WHOLE_BATCH = 1, 2
+#: What an order may be: one whose rows come later, one for all samples of a batch, one that tells what is in the cache.
+LATE, WHOLE_BATCH, KEPT = 1, 2, 4
+#: What an order tells of a sample in the cache: nothing is there, or that the trainer would keep what is prepared. Any
+#: other number is that of the block where it begins, plus one.
+NOT_KEPT, WANTED = 0, 2**32 - 1
+#: What is told of a sample's deterministic part: nothing, that it came from the cache, that it was made; and then where
+#: in the mailbox it is and how long, if it is there.
+NOTHING, RECALLED, MADE = (0, 0, 0), (1, 0, 0), (2, 0, 0)
 #: A row in a message: where its batch begins in the shared memory, and its number in the batch.
 ROW_BYTES = 16
 #: How long a worker whose trainer is ending waits to be ended, too.
@@ -62,6 +70,8 @@ class WorkerOptions:
     collate_batches: Any = field(default=None, kw_only=True)
     #: Whether a batch is made without the samples that raised.
     leaves_out: bool = field(default=False, kw_only=True)
+    #: The cache itself, for a worker that is a thread of the trainer.
+    cache: _sutler.Cache | None = field(default=None, kw_only=True)
 
 
 class Hangup(Exception):  # noqa: N818 - not an error: the trainer is done with us
@@ -100,10 +110,17 @@ class Worker:
         self._position = MAILBOX_START
         self._replies = bytearray()
         self._writer: SchemaWriter | None = None
+        #: The memory of collated batches, and how much of it one may take.
+        self._batches: tuple[memoryview, CollatedLayout] | None = None
         self._proposed = False
         self._keys: dict[int, Any] = {}
         self._many = bulk_getter(dataset) if options.batched else None
-        self._grow(MAILBOX_BYTES)
+        self._parts = parts_of(dataset)
+        self._cache: _sutler.CacheReader | None = None
+        #: Of each sample of the order, where its deterministic part came from.
+        self._prepared: list[tuple[int, int, int]] = []
+        self._rng: WorkerRng = get_worker_info().rng
+        self._open_mailbox()
 
     # --- the socket ---
 
@@ -119,6 +136,9 @@ class Worker:
 
     # --- the mailbox ---
 
+    def _open_mailbox(self) -> None:
+        self._grow(MAILBOX_BYTES)
+
     def _grow(self, size: int) -> None:
         first = self._mailbox_size == 0
         self._mailbox_size = size
@@ -133,6 +153,12 @@ class Worker:
     def _leave(self, value: Any) -> tuple[int, int]:
         """Puts a value into the mailbox; tells where it begins and how long it is."""
         head, views, size = _payload.dump(value)
+        return self._leave_parts(size, lambda target: _payload.write(target, head, views))
+
+    def _leave_prepared(
+        self, number: int, head: bytes, views: list[memoryview], size: int
+    ) -> tuple[int, int]:
+        """Leaves what was prepared of a sample for the cache."""
         return self._leave_parts(size, lambda target: _payload.write(target, head, views))
 
     def _leave_parts(self, size: int, write: Any) -> tuple[int, int]:
@@ -153,19 +179,33 @@ class Worker:
             (length,) = struct.unpack_from("<Q", header, 1)
             body, more = self._receive(length)
             if header[:1] == b"S":
-                self._take_schema(body, (descriptors + more)[0])
+                self._take_schema(body, descriptors + more)
+            elif header[:1] == b"C":
+                self._take_cache(body, (descriptors + more)[0])
             elif header[:1] == b"K":
                 self._take_keys(body)
             else:
                 self._take_order(body)
                 self._flush()
 
-    def _take_schema(self, body: bytes, descriptor: int) -> None:
+    def _take_schema(self, body: bytes, descriptors: list[int]) -> None:
         (size,) = struct.unpack_from("<Q", body)
-        shared = mmap.mmap(descriptor, size)
-        os.close(descriptor)
-        self._writer = SchemaWriter(pickle.loads(body[8:]), np.frombuffer(shared, dtype=np.uint8))
+        shared = self._batch_memory(size, descriptors)
+        layout = pickle.loads(body[8:])
+        if isinstance(layout, CollatedLayout):
+            self._batches = memoryview(shared), layout
+        else:
+            self._writer = SchemaWriter(layout, shared)
         self._proposed = True
+
+    def _take_cache(self, body: bytes, descriptor: int) -> None:
+        self._cache = _sutler.CacheReader(descriptor, *struct.unpack("<QQ", body))
+
+    def _batch_memory(self, size: int, descriptors: list[int]) -> Any:
+        """The memory of all batches, of which we are told what to write to."""
+        shared = mmap.mmap(descriptors[0], size)
+        os.close(descriptors[0])
+        return np.frombuffer(shared, dtype=np.uint8)
 
     def _take_keys(self, body: bytes) -> None:
         self._keys.clear()
@@ -178,17 +218,20 @@ class Worker:
 
     def _take_order(self, body: bytes) -> None:
         epoch, flags = struct.unpack_from("<II", body)
-        late, whole_batch = bool(flags & LATE), bool(flags & WHOLE_BATCH)
-        # A number each, and for those whose row is known that too.
-        count = (len(body) - 8) // (4 if late else 4 + ROW_BYTES)
+        late, whole_batch, kept = bool(flags & LATE), bool(flags & WHOLE_BATCH), bool(flags & KEPT)
+        # A number each, what the cache has of it, and for those whose row is known that too.
+        count = (len(body) - 8) // (4 + (4 if kept else 0) + (0 if late else ROW_BYTES))
         numbers = struct.unpack_from(f"<{count}I", body, 8)
+        marks = struct.unpack_from(f"<{count}I", body, 8 + 4 * count) if kept else None
         keys = [self._keys.get(number, number) for number in numbers]
         self._position = MAILBOX_START
+        self._prepared = [NOTHING] * count
         self._mark(0)
-        samples = self._samples(epoch, keys)
+        samples = self._samples(epoch, keys, numbers, marks)
         # Where a worker died over a sample, what is left of its batch comes in parts, and the trainer collates.
         if whole_batch and self._options.collate_batches is not None:
-            self._answer_batch(epoch, keys, list(samples))
+            (offset,) = struct.unpack_from("<q", body, len(body) - count * ROW_BYTES)
+            self._answer_batch(epoch, keys, list(samples), offset)
             return
         if late:
             finished = list(samples)
@@ -198,7 +241,7 @@ class Worker:
             body = self._receive_rows()
         for step in range(count):
             offset, row = struct.unpack_from("<qQ", body, len(body) - (count - step) * ROW_BYTES)
-            self._answer(next(samples), offset, row)
+            self._answer(step, next(samples), offset, row)
 
     def _receive_rows(self) -> bytes:
         """Where the samples go that we have just told of."""
@@ -206,18 +249,29 @@ class Worker:
         body, _ = self._receive(struct.unpack_from("<Q", header, 1)[0])
         return body
 
-    def _samples(self, epoch: int, keys: list[Any]) -> Iterator[Any]:
+    def _samples(
+        self, epoch: int, keys: list[Any], numbers: tuple[int, ...], marks: tuple[int, ...] | None
+    ) -> Iterator[Any]:
         """The samples of an order one after the other, or what they raised."""
         together: list[Any] | None = None
         if self._many is not None and len(keys) > 1:
+            self._begin(keys[0])
             self._seed(samples_seed(self._options.sample_seed, epoch, keys))
             try:
                 together = fetch_many(self._many, keys)
             except Exception:
                 together = None  # one by one, so that the error names its sample
         for step, key in enumerate(keys):
+            self._begin(key)
             try:
-                sample = self._get(epoch, key) if together is None else together[step]
+                if together is not None:
+                    sample = together[step]
+                elif self._parts is not None:
+                    sample = self._get_in_parts(
+                        self._parts, epoch, step, key, numbers[step], marks[step] if marks else None
+                    )
+                else:
+                    sample = self._get(epoch, key)
             except Exception as error:
                 sample = _Raised(error)
             yield sample
@@ -230,72 +284,125 @@ class Worker:
         self._seed(sample_seed(self._options.sample_seed, epoch, key))
         return self._dataset[key]
 
+    def _get_in_parts(
+        self, parts: Parts, epoch: int, step: int, key: Any, number: int, mark: int | None
+    ) -> Any:
+        """A sample whose deterministic part comes from the cache, or goes there."""
+        copy = None
+        if mark is not None and mark not in (NOT_KEPT, WANTED) and self._cache is not None:
+            copy = self._cache.read(number, mark - 1)
+        if copy is not None:
+            prepared = _payload.load(memoryview(copy))
+            self._prepared[step] = RECALLED
+        else:
+            self._seed(prepare_seed(key))
+            prepared = parts.prepare(key)
+            if mark == NOT_KEPT:
+                self._prepared[step] = MADE
+            elif mark is not None:  # it is wanted, or what was kept is damaged; later it may change
+                self._prepared[step] = (MADE[0], *self._leave_prepared(number, *pack(prepared, key)))
+        self._seed(sample_seed(self._options.sample_seed, epoch, key))
+        return parts.augment(key, prepared)
+
+    def _begin(self, key: Any) -> None:
+        """A sample is about to be prepared."""
+
     def _mark(self, finished: int) -> None:
         struct.pack_into("<Q", self._mailbox, 0, finished)
 
     def _seed(self, seed: int) -> None:
         """Lets all generators start from a seed that does not depend on which worker this is."""
+        self._rng.seed(seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch = sys.modules.get("torch")
         if torch is not None:
             torch.default_generator.manual_seed(seed)
 
-    def _answer_batch(self, epoch: int, keys: list[Any], samples: list[Any]) -> None:
+    def _answer_batch(self, epoch: int, keys: list[Any], samples: list[Any], offset: int) -> None:
         """Answers for all samples of a batch: the first good one brings the whole batch, collated."""
         good = [index for index, sample in enumerate(samples) if not isinstance(sample, _Raised)]
-        where = (0, 0)
+        nothing = where = (0, 0, 0)
         if good and (self._options.leaves_out or len(good) == len(samples)):
             self._seed(collate_seed(self._options.sample_seed, epoch, [keys[index] for index in good]))
-            where = self._leave_batch([samples[index] for index in good])
-        for sample in samples:
+            where = self._leave_batch([samples[index] for index in good], offset)
+        for step, sample in enumerate(samples):
             if isinstance(sample, _Raised):
                 self._say_raised(sample.error)
             else:
-                self._say(b"R", struct.pack("<QQQ", 0, *where))
-                where = (0, 0)
+                self._say_done(step, *where)
+                where = nothing
 
-    def _leave_batch(self, samples: list[Any]) -> tuple[int, int]:
+    def _leave_batch(self, samples: list[Any], offset: int) -> tuple[int, int, int]:
+        """Collates; tells whether the batch is in its own memory, and where else in the mailbox."""
         try:
             batch = self._options.collate_batches(samples if self._options.batched else samples[0])
-            return self._leave(Collated(batch))
+            return self._leave_collated(Collated(batch), offset)
         except Exception as error:
-            _, exception = _worker_errors.describe(error, self._options.worker)
-            return self._leave(NotCollated(exception))
+            return 0, *self._leave(NotCollated(self._describe(error)))
 
-    def _answer(self, sample: Any, offset: int, row: int) -> None:
+    def _describe(self, error: Exception) -> Any:
+        return _worker_errors.describe(error, self._options.worker)
+
+    def _leave_collated(self, collated: Collated, offset: int) -> tuple[int, int, int]:
+        head, views, size = _payload.dump(collated)
+        if self._batches is not None and offset >= 0 and size <= self._batches[1].bytes:
+            _payload.write(self._batches[0][offset : offset + size], head, views)
+            return 1, 0, 0
+        if size >= SHARED_BYTES_MIN and not self._proposed:
+            layout = CollatedLayout.for_batches_like(size)
+            self._say_proposal(layout.bytes, layout)
+        return 0, *self._leave_parts(size, lambda target: _payload.write(target, head, views))
+
+    def _answer(self, step: int, sample: Any, offset: int, row: int) -> None:
         if isinstance(sample, _Raised):
             self._say_raised(sample.error)
             return
         try:
-            self._store(sample, offset, row)
+            self._store(step, sample, offset, row)
         except Exception as error:
             self._say_raised(error)
 
     def _say_raised(self, error: Exception) -> None:
-        text, exception = _worker_errors.describe(error, self._options.worker)
-        where = self._leave_parts(len(exception), lambda target: _copy(target, exception))
+        where = self._leave_exception(self._describe(error))
+        text = _worker_errors.last_line(error)
         self._say(b"E", struct.pack("<QQ", *where) + text.encode(errors="replace"))
 
-    def _store(self, sample: Any, offset: int, row: int) -> None:
+    def _say_done(self, step: int, in_block: int, start: int, size: int) -> None:
+        self._say(b"R", struct.pack("<6Q", in_block, start, size, *self._prepared[step]))
+
+    def _leave_exception(self, exception: Any) -> tuple[int, int]:
+        return self._leave_parts(len(exception), lambda target: _copy(target, exception))
+
+    def _store(self, step: int, sample: Any, offset: int, row: int) -> None:
         if offset >= 0 and self._writer is not None:
             try:
-                others = self._writer.store(sample, offset, row)
+                others = self._write(self._writer, sample, offset, row)
             except _schema.Mismatch:
                 pass
             else:
-                where = self._leave(others) if others else (0, 0)
-                self._say(b"R", struct.pack("<QQQ", 1, *where))
+                self._say_done(step, 1, *(self._leave(others) if others else (0, 0)))
                 return
         if self._options.dense and not self._proposed:
             self._propose(sample)
-        self._say(b"R", struct.pack("<QQQ", 0, *self._leave(sample)))
+        self._say_done(step, 0, *self._leave(sample))
+
+    def _write(self, writer: SchemaWriter, sample: Any, offset: int, row: int) -> list[Any]:
+        return writer.store(sample, offset, row)
 
     def _propose(self, sample: Any) -> None:
         self._proposed = True
         schema = _schema.propose(sample, self._options.batch_rows)
         if schema is not None:
-            self._say(b"P", struct.pack("<Q", schema.bytes) + pickle.dumps(schema))
+            self._say_proposal(schema.bytes, schema)
+
+    def _say_proposal(self, batch_bytes: int, layout: Any) -> None:
+        self._proposed = True
+        try:
+            described = pickle.dumps(layout)
+        except Exception:  # a class in it that has no name elsewhere; then samples travel one by one
+            return
+        self._say(b"P", struct.pack("<Q", batch_bytes) + described)
 
 
 def _copy(target: memoryview, data: bytes) -> None:
@@ -320,17 +427,21 @@ def set_up(
     if torch is not None:
         torch.set_num_threads(1)
         torch.manual_seed(seed)
-    enter_worker(WorkerInfo(options.worker, options.num_workers, seed, dataset))
+    enter_worker(WorkerInfo(options.worker, options.num_workers, seed, dataset, WorkerRng(seed)))
     # The connection object closes its descriptor when it goes; the socket gets its own.
     channel = socket.socket(fileno=os.dup(connection.fileno()))
     connection.close()
-    init_error: BaseException | None = None
+    return channel, initialise(options)
+
+
+def initialise(options: WorkerOptions) -> BaseException | None:
+    """Calls the user's `worker_init_fn`; returns what it raised."""
     try:
         if options.init_fn is not None:
             options.init_fn(options.worker)
     except Exception as error:
-        init_error = error
-    return channel, init_error
+        return error
+    return None
 
 
 @contextlib.contextmanager
@@ -360,10 +471,10 @@ def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> 
     """The life of a worker process."""
     channel, init_error = set_up(dataset, connection, options)
     with until_hangup(options):
-        Worker(dataset if init_error is None else _Broken(init_error), channel, options).serve()
+        Worker(dataset if init_error is None else Broken(init_error), channel, options).serve()
 
 
-class _Broken:
+class Broken:
     """Stands in for the dataset of a worker whose `worker_init_fn` raised: every sample raises the same."""
 
     def __init__(self, error: BaseException) -> None:

@@ -12,9 +12,6 @@ from sutler.datasets import BYTES_MAX, Io, NativeDataset
 from sutler.transforms import lower_audio
 from sutler.transforms.tail import seeded
 
-#: What the name of a sound file ends in.
-AUDIO_EXTENSIONS = (".wav", ".flac", ".mp3", ".ogg", ".oga")
-
 #: A clip with more values in all channels is refused: four and a half hours of speech, a gibibyte when decoded.
 VALUES_MAX = 1 << 28
 
@@ -31,7 +28,7 @@ class AudioFolder(NativeDataset):
         transform: A :class:`sutler.transforms.Compose` of transforms on sound. Functions may follow, which run in
             Python.
         target_transform: A function of the label.
-        extensions: File name endings that count as sound.
+        extensions: File name endings that count as sound; by default those of the formats above.
         mono: Mix all channels to their mean. Otherwise samples have a first axis of channels.
         max_duration: Leave out files that are longer, in seconds, by their headers.
         padding_value: What follows the shorter clips of a batch.
@@ -83,7 +80,7 @@ class AudioFolder(NativeDataset):
         if isinstance(extensions, str):
             extensions = (extensions,)
         self._listing: dict[str, Any] = {
-            "extensions": list(AUDIO_EXTENSIONS if extensions is None else extensions),
+            "extensions": None if extensions is None else list(extensions),
             "allow_empty": allow_empty,
             "io": io,
             "mono": mono,
@@ -194,6 +191,8 @@ class LengthBuckets:
         #: The epoch whose batches come next.
         self.epoch = 0
         self._place = place_in_job(rank, world_size)
+        #: How many ranks its batches are divided over.
+        self.world_size = self._place()[1]
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch; a loader does so itself."""

@@ -14,6 +14,9 @@ POLICIES = ("pinned", "lru", "random")
 #: The split that is found by measuring.
 AUTO = "auto"
 
+#: All of it for encoded samples.
+DEFAULT_SPLIT = "100-0-0"
+
 
 @dataclass(frozen=True)
 class Cache:
@@ -22,7 +25,8 @@ class Cache:
     It is a description: each loader that is given it has a cache of its own, of this size. A sample is kept in one
     of two forms. *Encoded* is the file as it was read: a hit saves the read. *Decoded* is what all transforms before
     the first random one make of it: a hit saves the decoding too, but takes several times the memory. Either way a
-    batch holds the same bytes as it would without a cache.
+    batch holds the same bytes as it would without a cache. Of a dataset written in Python all of the memory is for what
+    its deterministic part returns: see :class:`sutler.PreparedDataset`.
 
     Args:
         memory: All it may take: a number of bytes, or text such as ``"8GiB"`` or ``"500MB"``.
@@ -32,6 +36,8 @@ class Cache:
             and another split is clearly better, it changes. ``stats()["cache"]["plan"]`` tells what it did.
             By default all of it is for encoded samples: that keeps the most samples, so it saves the most reads,
             whatever the transforms are, and it neither delays the first batch nor depends on how busy the machine is.
+            Augmented samples serve each job once, so a share for them is for several jobs, of an agent
+            (``sutler serve --split``); a loader on its own refuses it.
         policy: Who leaves when there is no room. ``"pinned"``: nobody; as an epoch needs every sample once, this
             misses the fewest. ``"lru"``: the longest unused, for samplers that come back to the same samples soon.
             ``"random"``: anyone, which is what a page cache comes to, to compare with.
@@ -48,13 +54,13 @@ class Cache:
     """
 
     memory: int
-    split: str = "100-0-0"
+    split: str = DEFAULT_SPLIT
     policy: Literal["pinned", "lru", "random"] = "pinned"
 
     def __init__(
         self,
         memory: int | str,
-        split: str = "100-0-0",
+        split: str = DEFAULT_SPLIT,
         policy: Literal["pinned", "lru", "random"] = "pinned",
     ) -> None:
         object.__setattr__(self, "memory", read_size(memory))
@@ -78,10 +84,10 @@ def read_size(size: Any) -> int:
     return size
 
 
-def read_split(split: Any) -> tuple[int, int]:
-    """The percentages for encoded and decoded samples that a ``split=`` argument asks for, or begins with."""
+def read_split(split: Any) -> tuple[int, int, int]:
+    """The percentages that a ``split=`` argument asks for, or begins with: encoded, decoded and augmented."""
     if split == AUTO:
-        return 100, 0
+        return 100, 0, 0
     shares = re.fullmatch(r"(\d{1,3})-(\d{1,3})-(\d{1,3})", split) if isinstance(split, str) else None
     if shares is None:
         raise ValueError(
@@ -93,12 +99,19 @@ def read_split(split: Any) -> tuple[int, int]:
         raise ValueError(
             f"split={split!r} adds up to {encoded + decoded + augmented} percent; the three shares should make 100"
         )
+    return encoded, decoded, augmented
+
+
+def check_alone(cache: Cache) -> None:
+    """Raises for a split that only several jobs can use: an augmented sample serves each job once."""
+    encoded, decoded, augmented = read_split(cache.split)
     if augmented:
         raise ValueError(
-            f"split={split!r} keeps augmented samples, which may be served only once to a job, so that keeping them "
-            f"serves a single job nothing. Give their share to decoded samples: '{encoded}-{decoded + augmented}-0'."
+            f"split={cache.split!r} has a share for augmented samples. A job gets each of those once, so they can only "
+            "serve other jobs, and this loader has none to share with. Give their share to decoded samples "
+            f"(split='{encoded}-{decoded + augmented}-0'), or let jobs share through an agent: "
+            f"`sutler serve --memory … --split {cache.split}`, and agent='auto', order='shared' in each of them."
         )
-    return encoded, decoded
 
 
 def read_cache(cache: Any) -> Cache | None:

@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
-import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sized
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
-from sutler import _sutler
-from sutler._agent import check_agent, choose_agent
+from sutler._agent import check_agent, choose_agent, warn_of_idle_cache
 from sutler._arguments import (
     ErrorPolicy,
     check_arguments,
     error_policy,
-    is_cuda,
     place_in_job,
     warn_of_many_workers,
+    warn_of_undivided,
 )
-from sutler._backend import Backend, BatchSource, default_workers, end_all, length_of, make_backend
-from sutler._cuda import BATCHES_AHEAD, PinnedArena
-from sutler._epoch import EpochIterator, Position, Progress
+from sutler._backend import (
+    Backend,
+    BatchSource,
+    ProcessBackend,
+    default_workers,
+    length_of,
+    make_backend,
+)
+from sutler._beginning import begin_epoch
+from sutler._engine_room import EngineRoom
+from sutler._epoch import EpochIterator, Position
 from sutler._figures import TrainerFigures
-from sutler._keys import KeyTable
 from sutler._output import Output, resolve_output
-from sutler._python_batches import InlineBatches, default_collate, drawn_batches
-from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, Feed, as_pytorchs, with_set_epoch
+from sutler._parts import cache_for
+from sutler._python_batches import default_collate
+from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, as_pytorchs, with_set_epoch
 from sutler._state import check_state, make_state
+from sutler._stats import describe, figures_of
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
+from sutler._threads import THREAD
 from sutler.audio import LengthBuckets
-from sutler.cache import Cache, read_cache
+from sutler.cache import Cache, check_alone, read_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
 
@@ -51,12 +57,6 @@ else:
 #: Attributes that an epoch's order rests on, so that PyTorch refuses to change them.
 FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
 
-#: Where a sample may come from, the nearest last.
-FORMS = ("storage", "encoded", "decoded", "augmented")
-
-#: Delivered batches for which memory is kept ready: the one in use and the one just before it.
-BATCHES_HELD = 2
-
 
 class Loader(Generic[BatchType]):
     """Serves a dataset in batches, each sample of an epoch exactly once.
@@ -72,18 +72,20 @@ class Loader(Generic[BatchType]):
         shuffle: Reorder the samples in every epoch.
         sampler: Where the order comes from instead; an iterable of indices.
         batch_sampler: Where whole batches come from instead; an iterable of lists of indices.
-        num_workers: Threads for a native dataset, by default one per usable core; processes for one written in Python,
-            by default none. With 0 the caller does the work itself.
+        num_workers: Threads for a native dataset, by default one per usable core; processes for one written in Python
+            (threads where Python has no global interpreter lock), by default none. With 0 the caller does the work
+            itself. For a native dataset ``"auto"`` lets their number follow what the trainer takes and cores can do.
         collate_fn: Called with a list of samples to make a batch: in the workers of a dataset written in Python, for a
             native one in this process. The default needs no copy.
         pin_memory: Register the batch memory with CUDA, once.
         drop_last: Leave an incomplete last batch out.
         timeout: Seconds to wait for a batch before ``RuntimeError``; 0 waits for ever.
-        worker_init_fn: Called with its number in each worker process; native threads run no Python.
-        multiprocessing_context: How worker processes are started; native threads have no use for it.
+        worker_init_fn: Called with its number in each worker; native threads run no Python.
+        multiprocessing_context: How worker processes are started, or ``"thread"`` for worker threads; native threads
+            have no use for it.
         generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
         prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making.
-        persistent_workers: Keep worker processes between epochs; threads always stay.
+        persistent_workers: Keep workers that run Python between epochs; native threads always stay.
         in_order: ``False`` is ``order="ready"``.
         order: ``"strict"``: the seeded permutation exactly. ``"ready"``: the same samples in batches as they get ready,
             so that a slow one holds up nobody; what a batch sampler drew stays together. Of a stream, whose workers
@@ -96,7 +98,8 @@ class Loader(Generic[BatchType]):
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
         cache: How much memory to keep samples in from one epoch to the next: bytes, ``"8GiB"``, or a
-            :class:`sutler.Cache`, which says more. Batches hold the same bytes with and without it.
+            :class:`sutler.Cache`, which says more. Batches hold the same bytes with and without it. A dataset written
+            in Python says what may be kept: see :class:`sutler.PreparedDataset`.
         errors: What a bad sample does: ``"raise"``, ``"skip"``, or a budget such as ``sutler.Errors(max=100)``.
         return_ids: Yield the samples' indices as the last element of each batch.
         output: ``"torch"``, ``"numpy"`` or ``"dlpack"``; PyTorch where it is installed.
@@ -129,7 +132,7 @@ class Loader(Generic[BatchType]):
         shuffle: bool | None = None,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[list[int]] | None = None,
-        num_workers: int | None = None,
+        num_workers: int | Literal["auto"] | None = None,
         collate_fn: Callable[[Any], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -192,7 +195,12 @@ class Loader(Generic[BatchType]):
         self.dataset = dataset
         self.batch_size = None if batch_sampler is not None else batch_size
         self.shuffle = bool(shuffle)
-        self.num_workers = default_workers(dataset) if num_workers is None else num_workers
+        if num_workers is None or isinstance(num_workers, str):
+            self.num_workers = default_workers(dataset)
+        else:
+            self.num_workers = num_workers
+        #: The number from which that of the threads follows the demand, until somebody assigns another.
+        self._auto_workers = self.num_workers if isinstance(num_workers, str) else None
         self.collate_fn = collate_fn
         if collate_fn is None and not isinstance(dataset, NativeDataset):
             self.collate_fn = default_collate(
@@ -203,7 +211,7 @@ class Loader(Generic[BatchType]):
         self.drop_last = drop_last
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
-        named = isinstance(multiprocessing_context, str)
+        named = isinstance(multiprocessing_context, str) and multiprocessing_context != THREAD
         self.multiprocessing_context = (
             multiprocessing.get_context(multiprocessing_context) if named else multiprocessing_context
         )
@@ -217,13 +225,15 @@ class Loader(Generic[BatchType]):
         self.lateness = lateness
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
         self._place = place_in_job(rank, world_size)
+        if world_size is not None and (sampler is not None or batch_sampler is not None):
+            warn_of_undivided(batch_sampler if sampler is None else sampler, world_size, stacklevel=2)
         self.cache = read_cache(cache)
-        if self.cache is not None and not isinstance(dataset, NativeDataset):
-            raise ValueError(
-                "cache keeps the samples of native datasets (sutler.ImageFolder, sutler.Manifest), and "
-                f"{type(dataset).__module__}.{type(dataset).__qualname__} is none. Leave cache out; the dataset "
-                "may keep its samples itself."
-            )
+        if self.cache is not None and agent is None:
+            check_alone(self.cache)
+        #: What of it a dataset written in Python can use.
+        self._prepared_cache = (
+            None if isinstance(dataset, NativeDataset) else cache_for(self.cache, dataset, stacklevel=2)
+        )
         self.errors = errors
         self.return_ids = return_ids
         self.channels_last = channels_last
@@ -233,6 +243,8 @@ class Loader(Generic[BatchType]):
         self.agent = agent
         self.job_name = job_name
         self._agent = choose_agent(agent, dataset, self.num_workers, stacklevel=2)
+        if self._agent is not None and self.cache is not None:
+            warn_of_idle_cache(stacklevel=3)
 
         if not isinstance(dataset, NativeDataset):
             warn_of_many_workers(self.num_workers)
@@ -254,25 +266,21 @@ class Loader(Generic[BatchType]):
                 None if batch_size is None else own_batch_sampler(self.sampler, batch_size, drop_last)
             )
 
-        self._streams = StreamBackend(self) if is_stream(dataset) else None
+        self._streams = StreamBackend(dataset, persistent=persistent_workers) if is_stream(dataset) else None
         if self._streams is None:
             self._backend: Backend = make_backend(self, dataset)
+            self._room = EngineRoom(self._backend)
         #: How many samples a stream was said to have when the loader's length was asked for.
         self._stream_length: int | None = None
         self._position: Position | None = None
         self._resume: Position | None = None
-        self._engine: _sutler.Engine | None = None
-        self._job: _sutler.Job | None = None
         self._drawing: Drawing | None = None
-        self._pinned: PinnedArena | None = None
-        self._owner = os.getpid()
         self._closed = False
         self._last_figures: tuple[dict[str, Any], list[Failure]] = ({}, [])
         #: What happened without workers, and the samples that the latest epoch left out.
         self._inline = TrainerFigures()
         self._inline_failures: list[Failure] = []
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
-        self._abandoned: weakref.finalize[..., Loader] | None = None
         self._initialised = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -335,30 +343,6 @@ class Loader(Generic[BatchType]):
         if self._closed:
             raise RuntimeError("this loader is closed; make a new one to iterate again")
 
-    def _start_engine(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
-        """Threads and memory, made when first needed and again after a fork."""
-        self._check_open()
-        if self._owner != os.getpid():
-            # A forked child has none of the threads, and their locks may be held for ever: start afresh.
-            self._owner = os.getpid()
-            self._engine = self._job = self._pinned = None
-            self._backend.forget()
-            self._last_figures = ({}, [])
-            self._iterators = weakref.WeakSet()
-        if self._engine is None or self._job is None:
-            held = BATCHES_HELD + (2 * BATCHES_AHEAD if self.device is not None else 0)
-            ahead = self._batches_ahead(batch_size)
-            self._job = self._backend.make_job(batch_size, ahead, held, in_step=self.world_size > 1)
-            self._engine = _sutler.Engine(0 if self._backend.agent else self.num_workers)
-            # Threads that run on their own end with their engine. Those with a worker process each must be waited for:
-            # they call Python when one dies, which nobody may do once the interpreter is on the way out.
-            if not isinstance(self.dataset, NativeDataset):
-                things = (self._backend, self._engine, self._job, self._owner)
-                self._abandoned = weakref.finalize(self, end_all, *things)
-            if (self.pin_memory or is_cuda(self.device)) and self._job.arena is not None:
-                self._pinned = PinnedArena(*self._job.arena)
-        return self._engine, self._job
-
     # --- epochs ----------------------------------------------------------------------------------------------------
 
     def set_epoch(self, epoch: int) -> None:
@@ -376,11 +360,19 @@ class Loader(Generic[BatchType]):
     def _standing(self) -> Position:
         """Where the next batch comes from, as far as a checkpoint is concerned."""
         epoch = self._clock.epoch
-        if self._resume is not None and self._resume.epoch == epoch:
-            return self._resume
-        position = self._position
-        if position is None or position.complete or (self._clock.chosen and position.epoch != epoch):
-            return Position(epoch, 0)
+        if self._resume is None or self._resume.epoch != epoch:
+            position = self._position
+            left = position is None or position.complete or (self._clock.chosen and position.epoch != epoch)
+            if position is not None and not left:
+                return position
+        return self._planned(self._first_position(epoch))
+
+    def _planned(self, position: Position) -> Position:
+        """The same place, with what a pass that was made, and not yet asked for a batch, has drawn there."""
+        if self._streams is not None:
+            for iterator in self._iterators:
+                if not iterator.begun and iterator.is_planned_at(position):
+                    return iterator.planned()
         return position
 
     def __iter__(self) -> Iterator[BatchType]:
@@ -432,11 +424,6 @@ class Loader(Generic[BatchType]):
             given.set_epoch(epoch)
         return Drawing(given, self._backend.keys, in_batches=in_batches, epoch=self._sampler_epoch())
 
-    def _enter_epoch(self, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
-        engine, job = self._start_engine(batch_size)
-        self._backend.enter_epoch(self, job)
-        return engine, job
-
     def _device_operations(self) -> list[dict[str, Any]]:
         """Operations that are left for the device."""
         return [] if self._streams is not None else self._backend.device_operations
@@ -444,7 +431,9 @@ class Loader(Generic[BatchType]):
     def _workers(self) -> int:
         """How many threads or processes prepare: the agent's, where there is one."""
         agent = None if self._streams is not None else self._backend.agent
-        return self.num_workers if agent is None else agent.workers
+        if agent is not None:
+            return agent.workers
+        return self._room.workers(self) if self._streams is None else self.num_workers
 
     def _cache_figures(self) -> dict[str, Any] | None:
         """What the cache holds, if there is one; streams have none."""
@@ -454,114 +443,26 @@ class Loader(Generic[BatchType]):
         """The worker processes of an epoch that has begun."""
         return source.processes() if isinstance(source, MeasuredStream) else self._backend.processes()
 
+    def _begin(self, position: Position) -> tuple[BatchSource, Callable[[], None]]:
+        """The batches of an epoch from a position on, and how to call the rest off."""
+        return begin_epoch(self, position)
+
+    def _is_under_way(self) -> bool:
+        """Whether batches are being prepared for a pass."""
+        return any(iterator.running for iterator in self._iterators)
+
+    def _forget_parent(self) -> None:
+        """We are in a forked child: what happened, and what is under way, is the parent's."""
+        self._last_figures = ({}, [])
+        self._iterators = weakref.WeakSet()
+
+    def _remember_figures(self) -> None:
+        """What is counted with is about to end."""
+        self._last_figures = figures_of(self)
+
     def _in_process(self) -> bool:
         """Whether a dataset written in Python is called by the trainer itself."""
         return self.num_workers == 0 and not isinstance(self.dataset, NativeDataset)
-
-    def _source(self, position: Position) -> tuple[BatchSource, Callable[[], None]]:
-        """Begins an epoch at a position: its batches, and how to call the rest off."""
-        if self._streams is not None:
-            self._check_open()
-            stream, position.streams = self._streams.begin(position.streams)
-            return stream, stream.close
-        # A sampler that draws otherwise than before is found out here, before anything is started.
-        begun = position.consumed > 0 or position.served is not None
-        first = (
-            position.drawing.go_to(position.drawn if begun else None, position.consumed)
-            if position.drawing
-            else 0
-        )
-        position.drawn = None
-        if self._in_process():
-            inline = self._plan_in_process(position, first)
-            return inline, inline.close
-        run, job, feed = self._begin(position, first)
-        backend = self._backend
-
-        def call_off() -> None:
-            run.close()
-            backend.leave_epoch(job)
-
-        try:
-            return backend.source(self, run, job, position.epoch, feed), call_off
-        except BaseException:  # raised by the user's sampler
-            call_off()
-            raise
-
-    def _plan_in_process(self, position: Position, first: int) -> InlineBatches:
-        keys = self._backend.keys or KeyTable()
-        total: int | None
-        batches: Iterator[tuple[list[int], Progress]]
-        if position.drawing is not None:
-            total, samples = None, length_of(self.dataset) or 0
-            batches = drawn_batches(
-                position.drawing,
-                first,
-                position.consumed,
-                batch_size=self.batch_size or 1,
-                drop_last=self.drop_last,
-                in_order=self.in_order,
-                done=position.served,
-            )
-        else:
-            planned = _sutler.plan_batches(
-                len(self.dataset),
-                shuffle=self.shuffle,
-                seed=self.seed,
-                epoch=position.epoch,
-                consumed=position.consumed,
-                batch_size=self.batch_size or 1,
-                drop_last=self.drop_last,
-                rank=self.rank,
-                world_size=self.world_size,
-                done=position.served,
-            )
-            total, samples = len(planned), sum(len(numbers) for numbers, _, _ in planned)
-            in_order = self.in_order
-            batches = (
-                (numbers, consumed if in_order else positions) for numbers, consumed, positions in planned
-            )
-        source = InlineBatches(
-            self,
-            batches,
-            total=total,
-            samples=samples,
-            epoch=position.epoch,
-            keys=keys,
-            figures=self._inline,
-        )
-        self._inline_failures = source.failures
-        return source
-
-    def _begin(self, position: Position, first: int) -> tuple[_sutler.Run, _sutler.Job, Feed | None]:
-        """Starts the native side of an epoch at a position."""
-        batch_size = self.batch_size or 1
-        at: dict[str, Any] = {"epoch": position.epoch, "consumed": position.consumed, "done": position.served}
-        drawing = position.drawing
-        if drawing is None:
-            engine, job = self._enter_epoch(batch_size)
-            run = engine.start(
-                job,
-                shuffle=self.shuffle,
-                seed=self.seed,
-                batch_size=batch_size,
-                drop_last=self.drop_last,
-                rank=self.rank,
-                world_size=self.world_size,
-                samples=len(self.dataset),
-                **at,
-            )
-            return run, job, None
-        batches_ahead = self._batches_ahead(batch_size)
-        if drawing.in_batches:
-            # The largest of the first ones; a later batch that is larger gets memory of its own.
-            engine, job = self._enter_epoch(max([1, *map(len, drawing.items(first, batches_ahead))]))
-            run = engine.start_batches(job, **at)
-        else:
-            engine, job = self._enter_epoch(batch_size)
-            run = engine.start_drawn(job, batch_size=batch_size, drop_last=self.drop_last, **at)
-        announce = partial(self._backend.announce_keys, job)
-        return run, job, Feed(drawing, first, batch_size, batches_ahead, announce)
 
     def __len__(self) -> int:
         if self._given_batch_sampler is not None:
@@ -587,20 +488,22 @@ class Loader(Generic[BatchType]):
 
         Valid between any two batches. In strict order all ranks consume in step, so one rank's state can be loaded by
         all of them, and by any other number of them. With ``order="ready"`` each rank has served samples of its own, so
-        each saves a state and loads that one. The reference page of this class explains every key.
+        each saves a state. The reference page of this class explains every key.
         """
         return make_state(self, self._standing())
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Goes on from a saved state: the next ``iter(loader)`` delivers the exact rest of that epoch.
 
-        ``batch_size``, ``num_workers`` and ``world_size`` may differ from those it was saved with, but ``world_size``
-        not in the middle of an epoch with ``order="ready"``. For an iterable dataset ``num_workers`` must be the same,
-        as each worker goes through the dataset on its own. A sampler of yours must draw what it drew before, which is
-        checked when the epoch begins.
+        ``batch_size``, ``num_workers`` and ``world_size`` may differ from those it was saved with. For another
+        ``world_size`` in the middle of an epoch with ``order="ready"`` or ``"shared"``, pass the list of the states of
+        all ranks; the rest of the epoch is then dealt out anew. For an iterable dataset ``num_workers`` must be the
+        same, as each worker goes through the dataset on its own. A sampler of yours must draw what it drew before,
+        which is checked when the epoch begins.
 
         Raises:
-            ValueError: The state belongs to another dataset or another order; the message shows both sides.
+            ValueError: The state belongs to another dataset or another order, or states do not belong together; the
+                message shows both sides.
         """
         self._resume = check_state(self, state)
         self._clock.go_on_to(self._resume.epoch)
@@ -610,18 +513,7 @@ class Loader(Generic[BatchType]):
 
     def failures(self) -> list[Failure]:
         """The samples that could not be served in the latest epoch: ``id``, ``path``, ``kind``, ``reason``."""
-        return self._figures()[1]
-
-    def _figures(self) -> tuple[dict[str, Any], list[Failure]]:
-        """The job's own figures and failures: its last ones once the loader is closed, none yet in a forked child."""
-        if self._streams is not None:
-            return self._streams.figures.metrics(), []
-        if self._in_process():
-            return self._inline.metrics(), self._inline_failures
-        if self._job is None or self._owner != os.getpid():
-            return self._last_figures
-        metrics = json.loads(self._job.metrics()) | {"cache": self._backend.cache_figures()}
-        return metrics, [Failure(*fields) for fields in self._job.failures()]
+        return figures_of(self)[1]
 
     def stats(self) -> dict[str, Any]:
         """What happened so far, in numbers. The page "Figures" of the reference explains each key.
@@ -629,29 +521,7 @@ class Loader(Generic[BatchType]):
         ``stalls`` splits the time inside epochs into waiting for bytes (fetch), for decoding and transforms (prep), for
         finished batches to arrive (transport), and the trainer's own work.
         """
-        metrics, _ = self._figures()
-        samples = metrics.get("samples", 0)
-        fetched = metrics.get("fetched", 0)
-        arena = self._job.arena if self._job is not None else None
-        return {
-            "samples": samples,
-            "batches": metrics.get("batches", 0),
-            "failed": metrics.get("failed", 0),
-            "warnings": metrics.get("warnings", 0),
-            "seconds": metrics.get("seconds", 0.0),
-            "wait_seconds": metrics.get("wait_seconds", 0.0),
-            "stalls": metrics.get("stalls", dict.fromkeys(("fetch", "prep", "transport", "trainer"), 0.0)),
-            "served": metrics.get("served", dict.fromkeys(FORMS, 0) | {"storage": samples}),
-            "storage_reads": fetched,
-            "storage_requests": metrics.get("storage_reads", 0),
-            "storage_bytes": metrics.get("storage_bytes", 0),
-            "reads_per_sample": fetched / samples if samples else 0.0,
-            "unique_fraction": self._drawing.unique_fraction if self._drawing else 1.0,
-            "cache": metrics["cache"] if "cache" in metrics else self._cache_figures(),
-            "stages": dict(metrics.get("stages", [])),
-            "workers": self._workers(),
-            "memory_bytes": arena[1] if arena else 0,
-        }
+        return describe(self)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -660,32 +530,22 @@ class Loader(Generic[BatchType]):
         if self._closed:
             return
         self._closed = True
-        if self._owner == os.getpid():
-            self._last_figures = self._figures()
-            for iterator in list(self._iterators):
-                iterator.close()
-            if self._abandoned is not None:
-                self._abandoned.detach()
-            if self._engine is not None and self._job is not None:
-                end_all(self._backend, self._engine, self._job, self._owner)
-            if self._streams is not None:
-                self._streams.end()
-            if self._pinned is not None:
-                self._pinned.close()
+        self._remember_figures()
+        for iterator in list(self._iterators):
+            iterator.close()  # leaves what belongs to the parent of a forked child alone, as all of this does
+        if self._streams is not None:
+            self._streams.end()
+        else:
+            self._room.close()
+            if isinstance(self._backend, ProcessBackend):
+                self._backend.give_up_cache()
         self._iterators.clear()
-        self._engine = self._job = self._pinned = None
 
     def __enter__(self) -> Loader[BatchType]:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        if not sys.is_finalizing() and not getattr(self, "_closed", True):
-            pinned = getattr(self, "_pinned", None)
-            if pinned is not None and self._owner == os.getpid():
-                pinned.close()
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(

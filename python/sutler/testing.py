@@ -95,3 +95,19 @@ def throttled(dataset: _Dataset, bytes_per_s: float) -> _Dataset:
     vars(slower).update(vars(dataset))  # not `copy.copy`, which would list the files again
     slower._native = dataset._native.throttled(bytes_per_s)
     return slower
+
+
+def set_rate(dataset: NativeDataset, bytes_per_s: float) -> None:
+    """Changes the rate of a dataset that :func:`throttled` made, also while somebody reads from it.
+
+    Raises:
+        ValueError: The rate is not a positive number, or the dataset is not throttled.
+
+    Examples:
+        >>> import tempfile, sutler
+        >>> folder = tempfile.mkdtemp()
+        >>> make_photos(folder, count=4)
+        >>> slow = throttled(sutler.ImageFolder(folder), 20e6)
+        >>> set_rate(slow, 5e6)
+    """
+    dataset._native.set_rate(bytes_per_s)

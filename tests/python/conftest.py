@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import re
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,9 @@ import pytest
 import sutler
 import sutler.testing
 from sutler import transforms as T  # noqa: N812 - as users write it
+
+#: Seconds that a thing of moments may take where the machine has much else to do. Only what hangs takes as long.
+DEADLINE = 120.0
 
 OP_SOURCE = Path(__file__).parents[2] / "crates" / "sutler-media" / "src" / "image" / "op.rs"
 
@@ -133,7 +139,7 @@ def run_script(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subpro
     """Runs Python code in a process of its own and fails if it does not end in time."""
 
     def run(
-        code: str, *arguments: object, timeout: float = 30, check: bool = True
+        code: str, *arguments: object, timeout: float = DEADLINE, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         script = tmp_path_factory.mktemp("script") / "script.py"
         script.write_text(textwrap.dedent(code))
@@ -144,3 +150,42 @@ def run_script(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subpro
         return done
 
     return run
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for yet does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in "ZX"
+
+
+@pytest.fixture(scope="session")
+def wait_until_gone() -> Callable[[list[int]], list[int]]:
+    """Waits for processes to end and tells which of them did not."""
+
+    def wait(pids: list[int]) -> list[int]:
+        deadline = time.monotonic() + DEADLINE
+        while (left := [pid for pid in pids if _is_alive(pid)]) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return left
+
+    return wait
+
+
+def _shared_memory_of(pid: int) -> set[str]:
+    """The named shared memory that a process has open or mapped."""
+    names = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # one that was just closed
+            names.add(os.readlink(descriptor))
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        names.update(line.split(maxsplit=5)[5:])
+    return {name for name in names if name.startswith("/dev/shm/") and not name.endswith(" (deleted)")}
+
+
+@pytest.fixture(scope="session")
+def shared_memory_of() -> Callable[[int], set[str]]:
+    """Tells which shared memory of a process has a name, by which it would outlive the process."""
+    return _shared_memory_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sutler.testing import make_photos
 
-from benchmarks import contenders, machine, outcome, report
+from benchmarks import contenders, machine, outcome, plan_report, report
 from benchmarks.__main__ import main
 from benchmarks.photos import find_photos, photo_tree
 from benchmarks.worker import Direct
@@ -147,28 +147,53 @@ def test_tables_and_sparklines() -> None:
 
 
 def test_plan_compares_predictions_with_epochs(bench: Any) -> None:
-    options = (
-        "--pipelines",
-        "train",
-        "--memory",
-        "0.5",
-        "--size",
-        "16",
-        "--storage-mbps",
-        "2",
-        "--time",
-        "0.05",
-    )
-    printed, figures = bench("plan", *options, "--rounds", "2", "--threads", "1", "--batch-size", "4")
-    assert [each["storage_mbps"] for each in figures["set_ups"]] == [None, 2.0]
+    # Slow storage, an accelerator beside it, and two jobs that share.
+    options = ("--set-ups", "4", "12", "15", "--size", "16", "--time", "0.05", "--epochs-time", "0.01")
+    printed, figures = bench("plan", *options, "--rounds", "2", "--threads", "1", "--batch-size", "16")
+    assert [each["jobs"] for each in figures["set_ups"]] == [1, 1, 2]
+    assert [each["device_samples_per_s"] is None for each in figures["set_ups"]] == [True, False, True]
     for set_up in figures["set_ups"]:
+        assert set_up["storage_mbps"] > 0
         points = set_up["points"]
         assert {"no cache", "100-0-0", "50-50-0", "0-100-0"} <= {point["split"] for point in points}
-        assert sum(point["chosen"] for point in points) == 1
+        # The planned split is measured twice.
+        planned = [(point["split"], point["repeated"]) for point in points if point["chosen"]]
+        assert planned == [(planned[0][0], False), (planned[0][0], True)]
         for rounds in ("measured_rounds", "predicted_rounds", "published_rounds"):
             assert all(len(point[rounds]) == 2 and min(point[rounds]) > 0 for point in points)
-        assert set_up["memory_bytes"] == pytest.approx(0.5 * set_up["profile"]["decoded_bytes"] * 24, abs=1)
-    assert figures["verdict"]["points"] == sum(len(each["points"]) for each in figures["set_ups"])
-    assert all(0 < share <= 1 for share in figures["verdict"]["chosen_of_best"])
+    verdict = figures["verdict"]
+    assert verdict["points"] == sum(len(each["points"]) - 1 for each in figures["set_ups"])
+    assert len(verdict["noise"]) == 3
+    assert all(0 < share <= 1 for share in verdict["chosen_of_best"])
     assert "target: r ≥ 0.95" in printed
     assert "published model: r" in printed
+
+
+def test_planned_is_compared_with_the_best_round_by_round() -> None:
+    def point(split: str, rates: list[float], **more: bool) -> plan_report.Point:
+        return plan_report.Point(
+            split,
+            chosen=more.get("chosen", False),
+            repeated=more.get("repeated", False),
+            measured_rounds=rates,
+            predicted_rounds=[110.0] * 3,
+            published_rounds=[200.0] * 3,
+        )
+
+    points = [
+        point("no cache", [10.0, 10.0, 10.0]),
+        # Better than the planned one by a tenth in every round, although the machine was twice as fast in the last.
+        point("0-100-0", [110.0, 110.0, 220.0]),
+        point("50-50-0", [100.0, 100.0, 200.0], chosen=True),
+        point("50-50-0", [102.0, 98.0, 200.0], chosen=True, repeated=True),
+    ]
+    result = plan_report.Measured("train", 25.0, 0.3, 1000, 2, 1, None, {}, points)
+    assert result.chosen_of_best == pytest.approx(100 / 110)
+    assert result.noise == pytest.approx(0.02, abs=1e-3)
+    assert points[2].error == pytest.approx(0.1)
+    figures = plan_report.verdict([result])
+    assert figures["points"] == 3
+    assert figures["published"]["mean_error"] > figures["ours"]["mean_error"] > 0
+    text = plan_report.summary([result], figures)
+    assert "target: planned split / best measured, worst ≥ 0.95: 0.909, missed" in text
+    assert "train, 25 MB/s, memory 30%, 2 threads" in text

@@ -42,7 +42,7 @@ def test_what_pytorch_refuses_is_refused_in_the_same_words(
         torch_data.DataLoader([1, 2, 3], **arguments)
     with pytest.raises(ValueError, match=" ") as ours:
         Loader(augmented, **arguments)
-    assert str(ours.value) == str(theirs.value)
+    assert str(ours.value).replace(", 'thread'", "") == str(theirs.value), "threads are ours alone"
 
 
 @pytest.mark.parametrize(

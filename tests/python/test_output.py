@@ -40,9 +40,9 @@ def address(images: Any) -> int:
 def test_a_batch_is_the_engines_memory(cropped: sutler.ImageFolder, output: Any, channels_last: bool) -> None:
     loader = Loader(cropped, 8, num_workers=2, output=output, channels_last=channels_last)
     iterator = iter(loader)
-    assert loader._job is not None
-    assert loader._job.arena is not None
-    start, size = loader._job.arena
+    assert loader._room.job is not None
+    assert loader._room.job.arena is not None
+    start, size = loader._room.job.arena
     for _ in range(4):
         images, _ = next(iterator)
         assert start <= address(images) < start + size

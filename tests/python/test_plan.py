@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,18 @@ import pytest
 import sutler
 from sutler import Cache, Loader, _sutler
 from sutler import transforms as T  # noqa: N812 - as users write it
-from sutler.testing import make_photos, throttled
+from sutler.testing import make_photos, set_rate, throttled
 
 MEASURED = {
     "encoded_bytes",
     "decoded_bytes",
     "storage_bytes_per_s",
     "read_s",
+    "read_work_s",
+    "recall_s",
     "decode_s",
     "augment_s",
-    "cores",
+    "share",
 }
 
 
@@ -46,7 +47,9 @@ def test_a_plan_says_what_is_best_and_of_which_measurements(dataset: sutler.Imag
     plan = sutler.plan(dataset, memory="1MiB", time=0.2, num_workers=2)
     assert plan.memory == 1 << 20
     assert plan.profile["samples"] == len(dataset)
-    assert plan.profile["cores"] == 2
+    assert plan.profile["threads"] == 2
+    assert plan.profile["cores"] == min(2, _sutler.usable_cores())
+    assert plan.profile["share"] <= 1
     assert all(plan.profile[name] > 0 for name in MEASURED - {"decode_s", "augment_s"})
     mean_size = np.mean([Path(path).stat().st_size for path, _ in dataset.samples])
     assert plan.profile["encoded_bytes"] == pytest.approx(mean_size)
@@ -141,9 +144,7 @@ def test_auto_plans_when_the_first_epoch_begins_and_changes_no_batch(dataset: su
         expected = epochs(loader, 3)
     with Loader(dataset, cache=Cache("400KiB", split="auto"), **arguments) as loader:
         assert loader.stats()["cache"]["plan"] is None
-        started = time.perf_counter()
         assert_same(expected, epochs(loader, 3))
-        assert time.perf_counter() - started < 30
         cache = loader.stats()["cache"]
         assert cache["plan"]["seconds"] > 0
         assert cache["plan"]["predicted"] > 0
@@ -170,15 +171,74 @@ def test_a_split_that_changes_between_epochs_changes_no_batch(dataset: sutler.Im
     with Loader(dataset, **arguments) as loader:
         expected = epochs(loader, 5)
     with Loader(dataset, cache=Cache("400KiB", split="auto"), **arguments) as loader:
-        served = []
         for epoch, shares in enumerate([(100, 0), (0, 100), (60, 40), (100, 0), (0, 100)]):
             batches = iter(loader)
-            loader._backend._cache.set_split(*shares)  # type: ignore[attr-defined]
-            assert_same([expected[epoch]], [[(images.copy(), labels.copy()) for images, labels in batches]])
-            cache = loader.stats()["cache"]
+            found = [
+                tuple(part.copy() for part in next(batches))
+            ]  # what the loader plans itself, it has planned now
+            cache = loader._backend._cache  # type: ignore[attr-defined]
+            cache.set_split(*shares)
+            before = json.loads(cache.figures())
+            found += [tuple(part.copy() for part in batch) for batch in batches]
+            assert_same([expected[epoch]], [found])
+            after = loader.stats()["cache"]
+            assert 0.6 * after["budget_bytes"] < after["used_bytes"] <= after["budget_bytes"]
+            if shares[1] == 100:
+                assert after["decoded"]["bytes"] >= before["decoded"]["bytes"]
+                assert after["decoded"]["bytes"] > 0.3 * after["used_bytes"], "it has won room"
+            elif epoch > 0:
+                assert after["encoded"]["bytes"] >= before["encoded"]["bytes"], "it has room to win"
+
+
+def test_auto_follows_storage_and_drops_nothing_that_fits(tmp_path: Path) -> None:
+    """Storage turns slow while training goes on: the split moves from decoded to encoded samples.
+
+    A decoded sample takes a sixth more memory than an encoded one and saves all of the decoding: on fast storage it
+    pays. On slow storage a sixth more samples that need no read do.
+    """
+    make_photos(tmp_path, 40, 2, longer_side=400)
+    transform = T.Compose([T.Resize(120), T.RandomCrop(64), T.ToDtype("float32")])
+    plain = sutler.ImageFolder(tmp_path, transform=transform)
+    fast, slow = 1e9, 2e6
+    dataset = throttled(plain, fast)
+    arguments: dict[str, Any] = {"batch_size": 8, "shuffle": True, "output": "numpy", "num_workers": 2}
+    with Loader(plain, **arguments) as loader:
+        expected = epochs(loader, 20)
+    # 23 encoded samples fit, or 19 decoded ones.
+    with Loader(dataset, cache=Cache("1200KiB", split="auto"), **arguments) as loader:
+        epoch = iter(range(20))
+
+        def train() -> dict[str, Any]:
+            """One epoch; returns what was planned and kept."""
+            assert_same([expected[next(epoch)]], epochs(loader, 1))
+            cache: dict[str, Any] = loader.stats()["cache"]
             assert cache["used_bytes"] <= cache["budget_bytes"]
-            served.append((cache["encoded"]["entries"] > 0, cache["decoded"]["entries"] > 0))
-    assert served == [(True, False), (False, True), (True, True), (True, False), (False, True)]
+            return cache
+
+        def train_until(split: str, most: int) -> dict[str, Any]:
+            """Figures of a busy machine are noisy, and each epoch is another look."""
+            for _ in range(most):
+                cache = train()
+                if cache["plan"]["split"] == split:
+                    return cache
+            pytest.fail(f"after {most} epochs the plan is {cache['plan']}, not {split}")
+
+        train_until("0-100-0", 10)
+        assert train()["decoded"]["entries"] >= 12
+        set_rate(dataset, slow)
+        # An epoch is served by the old split and observed, and the one after it fills the new one.
+        kept = train_until("100-0-0", 4)
+        assert kept["plan"]["bound_by"] == "storage"
+        assert kept["encoded"]["entries"] >= 18
+        read_before = loader.stats()["served"]["storage"]
+        assert train()["encoded"] == kept["encoded"]
+        # Whatever fits is there: nothing that was kept is read again.
+        assert loader.stats()["served"]["storage"] - read_before == 40 - kept["encoded"]["entries"]
+        set_rate(dataset, fast)
+        # Whether the old split is clearly better again depends on how long reads take on this machine; that storage is
+        # fast again does not.
+        train()
+        assert train()["plan"]["predicted"] > 2 * kept["plan"]["predicted"]
 
 
 def test_a_plan_that_cannot_be_made_is_said_and_ends_nothing(tmp_path: Path) -> None:
@@ -204,10 +264,14 @@ def test_a_profile_is_mended_by_what_was_seen_and_not_by_noise() -> None:
         "cache_bytes_per_s": 1e10,
         "network": None,
         "read_s": 1e-4,
+        "read_work_s": 0.0,
+        "recall_s": 0.0,
         "decode_s": 4e-3,
         "augment_s": 1e-3,
         "copy_s": 0.0,
+        "threads": 2.0,
         "cores": 2.0,
+        "share": 1.0,
         "bus_bytes_per_s": None,
         "device_samples_per_s": 1e9,
         "jobs": 1,

@@ -5,7 +5,6 @@ Each test runs in processes of its own. They use NumPy output, since importing P
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -51,7 +50,7 @@ def workers():
     return sum(name.startswith("sutler-") for name in names)
 
 def wait_for(condition, what):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.005)
@@ -83,7 +82,7 @@ def test_leaving_a_loop_early_costs_nothing(script: Run) -> None:
         assert contents(loader) == contents(make(num_workers=0))
         wait_for(lambda: workers() == 2, "threads are missing")
         loader.close()
-        assert workers() == 0
+        wait_for(lambda: workers() == 0, "threads are left")
     """)
 
 
@@ -152,11 +151,12 @@ def test_ctrl_c_ends_a_wait(photos: Path, tmp_path: Path, threads: int, timeout:
         PRELUDE
         + textwrap.dedent(f"""
             slow = T.Compose([T.Resize(1200), T.GaussianBlur(23), T.CenterCrop(16)])
-            loader = sutler.Loader(sutler.ImageFolder(photos, slow), 41, num_workers={threads}, timeout={timeout},
-                                   output="numpy")
+            order = list(range(41)) * 200  # minutes of work for one batch
+            loader = sutler.Loader(sutler.ImageFolder(photos, slow), len(order), sampler=order,
+                                   num_workers={threads}, timeout={timeout}, output="numpy")
             iterator = iter(loader)
-            print("waiting", flush=True)
             try:
+                print("waiting", flush=True)
                 next(iterator)
             except KeyboardInterrupt:
                 print("interrupted", flush=True)
@@ -170,12 +170,13 @@ def test_ctrl_c_ends_a_wait(photos: Path, tmp_path: Path, threads: int, timeout:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"
-    time.sleep(0.2)
+    time.sleep(0.2)  # for it to begin to wait; where that takes longer, it is interrupted before
     process.send_signal(signal.SIGINT)
-    sent = time.monotonic()
-    output, errors = process.communicate(timeout=20)
+    try:
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert (output, errors, process.returncode) == ("interrupted\n", "", 5)
-    assert time.monotonic() - sent < 5
 
 
 def test_an_uncaught_ctrl_c_ends_the_process_as_python_does(script: Run) -> None:
@@ -233,7 +234,7 @@ for stop in (0, 1, 4, 10):
         assert contents(loader) == whole, "the child's own epoch"
         assert loader.stats()["samples"] == 2 * 41 - sum(len(ids) for ids, _ in whole[:stop])
         loader.close()
-        assert workers() == 0
+        wait_for(lambda: workers() == 0, "threads are left")
 
     pid = forked(child)
     assert contents(iterator) == whole[stop:], "the parent's rest"
@@ -262,7 +263,6 @@ for number, batch in enumerate(loader):
 for pid in pids:
     joined(pid)
 """,
-        timeout=60,
     )
 
 
@@ -323,14 +323,15 @@ def test_a_dataset_that_changed_on_the_way_is_refused(own_photos: Path) -> None:
         pickle.loads(sent)
 
 
-def test_kill_leaves_nothing_behind(photos: Path, tmp_path: Path) -> None:
+def test_kill_leaves_nothing_behind(
+    photos: Path, tmp_path: Path, shared_memory_of: Callable[[int], set[str]]
+) -> None:
     script = tmp_path / "killed.py"
     script.write_text(
         PRELUDE + "iterator = iter(make())\nnext(iterator)\nprint('ready', flush=True)\ntime.sleep(60)\n"
     )
     own_tmp = tmp_path / "tmp"
     own_tmp.mkdir()
-    shared_before = set(os.listdir("/dev/shm"))
     process = subprocess.Popen(
         [sys.executable, str(script), str(photos)],
         stdout=subprocess.PIPE,
@@ -339,17 +340,13 @@ def test_kill_leaves_nothing_behind(photos: Path, tmp_path: Path) -> None:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    names = []
-    for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # a photo that a worker has just read and closed
-            names.append(os.readlink(descriptor))
+    shared = shared_memory_of(process.pid)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     process.kill()
     process.wait(10)
     process.stdout.close()
     assert children == "", "threads, not processes"
-    assert not [name for name in names if name.startswith("/dev/shm") or "memfd" in name]
-    assert set(os.listdir("/dev/shm")) <= shared_before
+    assert shared == set()
     assert os.listdir(own_tmp) == []
 
 

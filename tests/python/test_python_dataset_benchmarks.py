@@ -39,6 +39,18 @@ def test_both_loaders_deliver_every_sample_of_a_python_dataset(
     assert printed.count("target: ") == 3
 
 
+def test_a_cache_of_a_python_dataset_misses_what_it_has_no_room_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_photos(tmp_path / "photos", 8, 2)
+    options = ("--workers", "1", "--rounds", "1", "--batch-size", "4", "--repeat", "1", "--memory-mib", "64")
+    printed, figures = run(capsys, tmp_path, "python-cache", "--data", str(tmp_path / "photos"), *options)
+    hits = {name: rounds[0]["hits"] for name, rounds in figures["contenders"].items()}
+    assert (hits["none"], hits["all"]) == (0, 8)
+    assert 0 < hits["half"] == figures["kept"]["half"]["decoded"]["entries"] < 8
+    assert "0.00% away at most, reached" in printed
+
+
 def test_memory_is_measured_with_the_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

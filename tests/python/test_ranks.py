@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ def test_ranks_of_a_running_process_group_are_found(run_script: Any, photos: Any
         if __name__ == "__main__":
             torch.multiprocessing.spawn(work, args=(sys.argv[1], sys.argv[2]), nprocs=2)
     """
-    run_script(code, photos, tmp_path / "rendezvous", timeout=60)
+    run_script(code, photos, tmp_path / "rendezvous")
 
 
 class SomeBroken:
@@ -124,3 +125,13 @@ def test_a_rank_without_a_batch_says_so_instead_of_falling_behind(own_photos: Pa
         list(loader)
     alone = Loader(dataset, 2, errors="skip", output="numpy")
     assert sum(len(labels) for _, labels in alone) == len(dataset) - 4
+
+
+def test_a_sampler_that_is_not_divided_is_warned_of(augmented: sutler.ImageFolder) -> None:
+    ranks: dict[str, Any] = {"rank": 1, "world_size": 3}
+    with pytest.warns(UserWarning, match="every rank gets all that it draws"):
+        sutler.Loader(augmented, sampler=range(len(augmented)), **ranks)
+    divided = data.DistributedSampler(augmented, num_replicas=3, rank=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sutler.Loader(augmented, sampler=divided, **ranks)

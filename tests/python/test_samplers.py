@@ -162,3 +162,10 @@ def test_repeats_are_counted(augmented: sutler.ImageFolder) -> None:
     loader = loader_of(augmented, batch_size=4, sampler=[1, 1, 1, 2])
     list(loader)
     assert loader.stats()["unique_fraction"] == 0.5
+
+
+@pytest.mark.parametrize("drawn", [1.9, "3", [0, 1], None])
+def test_a_native_dataset_takes_whole_numbers_only(augmented: sutler.ImageFolder, drawn: Any) -> None:
+    loader = sutler.Loader(augmented, batch_size=2, sampler=[0, drawn])
+    with pytest.raises(TypeError, match="samples of this dataset are named by integers"):
+        list(loader)

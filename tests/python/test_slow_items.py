@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,13 +20,11 @@ def settings(work: str = "sleep", workers: int = 4) -> Settings:
     return Settings(work, 100, 10, workers, fast_ms=20, slow_ms=400, slow_share=0.05, step_ms=0)
 
 
-def seat_in_this_process(name: str, given: Settings) -> Executor:
+def seat_in_this_process(take: Any, *given: Any) -> Executor:
     """A process for each would import torch again, which takes longer than the rest."""
-    return ThreadPoolExecutor(1, initializer=slow_items._take_seat, initargs=(name, given))
+    return ThreadPoolExecutor(1, initializer=take, initargs=given)
 
 
-# PyTorch's iterators may say something in their finalizers; that is not what is tested here.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("work", ["sleep", "burn"])
 def test_everybody_gets_every_item_in_turns(
     work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

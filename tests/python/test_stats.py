@@ -64,25 +64,33 @@ def test_the_parts_of_the_time_add_up(photos: Path, threads: int) -> None:
     # Longer than the interval at which a waiting consumer looks for signals, so that waits are cut in pieces.
     slow = T.Compose([T.Resize(500), T.GaussianBlur(9), T.CenterCrop(16)])
     loader = Loader(sutler.ImageFolder(photos, slow), 20, num_workers=threads, output="numpy")
+    list(loader)  # from here on all threads are there
+    before = loader.stats()
     started = time.perf_counter()
     trained = 0.0
     for _ in range(2):
         for _ in loader:
+            began = time.perf_counter()
             time.sleep(0.05)
-            trained += 0.05
+            trained += time.perf_counter() - began
     wall = time.perf_counter() - started
     stats = loader.stats()
     assert sum(stats["stalls"].values()) == pytest.approx(stats["seconds"], rel=0.01)
     waited = sum(stats["stalls"][part] for part in ("fetch", "prep", "transport"))
     assert waited == pytest.approx(stats["wait_seconds"], rel=0.01)
-    assert stats["seconds"] == pytest.approx(wall, rel=0.05, abs=0.05)
-    assert trained <= stats["stalls"]["trainer"] < trained + 0.3 * stats["wait_seconds"] + 0.1
+    # A busy machine may take the processor away between our look at the clock and the engine's.
+    assert stats["seconds"] - before["seconds"] == pytest.approx(wall, rel=0.05, abs=0.2)
+    assert trained <= stats["stalls"]["trainer"] < trained + 0.3 * stats["wait_seconds"] + 0.5
     assert stats["stalls"]["prep"] > 0.5 * stats["wait_seconds"], "blurring is what takes the time here"
 
 
 def test_a_trainer_that_is_slow_waits_for_nothing(augmented: sutler.ImageFolder) -> None:
     loader = Loader(augmented, 8, num_workers=2, output="numpy")
-    for _ in loader:
-        time.sleep(0.05)
-    stats = loader.stats()
-    assert stats["stalls"]["trainer"] > 0.8 * stats["seconds"]
+    iterator = iter(loader)
+    next(iterator)  # which has to be waited for
+    before = loader.stats()
+    for _ in iterator:
+        time.sleep(0.1)
+    after = loader.stats()
+    trained = after["stalls"]["trainer"] - before["stalls"]["trainer"]
+    assert trained > 0.8 * (after["seconds"] - before["seconds"])

@@ -157,3 +157,56 @@ def test_figures_without_workers() -> None:
     assert stats["stalls"]["prep"] == stats["wait_seconds"]
     loader.close()
     assert loader.stats()["samples"] == 18
+
+
+class Arrays(Items):
+    """Samples of 40 KB, each filled with its number; some are five times as long."""
+
+    def __init__(self, count: int, long: tuple[int, ...] = (), **options: Any) -> None:
+        super().__init__(count, **options)
+        self.long = long
+
+    def __getitem__(self, index: int) -> Any:
+        number = super().__getitem__(index)
+        return np.full(50_000 if number in self.long else 10_000, number, np.float32)
+
+
+def in_one(samples: list[Any]) -> Any:
+    return {
+        "values": torch.from_numpy(np.concatenate(samples)),
+        "lengths": [len(sample) for sample in samples],
+    }
+
+
+def check_arrays(batch: Any, numbers: list[int]) -> None:
+    assert len(batch["lengths"]) == len(numbers)
+    expected = np.repeat(np.asarray(numbers, np.float32), batch["lengths"])
+    assert (batch["values"].numpy() == expected).all()
+
+
+def test_large_batches_lie_in_memory_that_is_used_again() -> None:
+    places = []
+    with load(Arrays(8 * 40), batch_size=8, collate_fn=in_one, num_workers=2) as loader:
+        for step, batch in enumerate(loader):
+            check_arrays(batch, list(range(8 * step, 8 * step + 8)))
+            batch["values"] += 1  # the trainer's to do with as it likes
+            places.append(batch["values"].data_ptr())
+    # Two ahead for each worker and two in hand; the first ones are made before there is such memory.
+    assert len(set(places[6:])) <= 6
+
+
+def test_large_batches_may_be_kept_and_may_differ_in_size() -> None:
+    dataset = Arrays(8 * 40, long=(70, 71, 75, 200))
+    with load(dataset, batch_size=8, collate_fn=in_one, num_workers=2, persistent_workers=True) as loader:
+        kept = list(loader) + list(loader)
+    for step, batch in enumerate(kept):
+        first = 8 * (step % 40)
+        check_arrays(batch, list(range(first, first + 8)))
+
+
+def test_what_is_left_of_large_batches_after_a_worker_died_is_collated() -> None:
+    dataset = Arrays(8 * 20, deadly=101)
+    with load(dataset, batch_size=8, collate_fn=in_one, num_workers=2, errors="skip") as loader:
+        batches = list(loader)
+    for step, batch in enumerate(batches):
+        check_arrays(batch, [number for number in range(8 * step, 8 * step + 8) if number != 101])

@@ -34,19 +34,29 @@ impl Progress for ListingBar {
 
 /// Lists a folder of class folders, or the rows of a manifest.
 pub fn open(path: &Path, allow_empty: bool) -> Result<Arc<Files>, Failed> {
+    let files = list(path, FolderOptions { allow_empty, ..FolderOptions::default() })?;
+    if files.is_empty() { Err(format!("{} lists no samples.", path.display()).into()) } else { Ok(files) }
+}
+
+/// The same, and where a folder holds no images the sound files in it.
+pub fn open_any(path: &Path) -> Result<Arc<Files>, Failed> {
+    let images = list(path, FolderOptions { allow_empty: true, ..FolderOptions::default() })?;
+    if !images.is_empty() {
+        return Ok(images);
+    }
+    let sounds = list(path, FolderOptions { allow_empty: true, ..FolderOptions::audio() })?;
+    if sounds.is_empty() { Err(format!("{} lists no samples.", path.display()).into()) } else { Ok(sounds) }
+}
+
+fn list(path: &Path, options: FolderOptions) -> Result<Arc<Files>, Failed> {
     let progress = ListingBar { bar: report::progress(0, "listing"), files: AtomicU64::new(0) };
     let listing = if path.is_file() {
         Listing::manifest(path, &ManifestOptions::default(), &progress)
     } else {
-        let options = FolderOptions { allow_empty, ..FolderOptions::default() };
         Listing::image_folder(path, &options, &progress)
     };
     progress.bar.finish_and_clear();
-    let listing = listing?;
-    if listing.is_empty() {
-        return Err(format!("{} lists no samples.", path.display()).into());
-    }
-    Ok(Arc::new(Files::new(listing, Io::Buffered, Limits::default().bytes_max)))
+    Ok(Arc::new(Files::new(listing?, Io::Buffered, Limits::default().bytes_max)))
 }
 
 /// The two pipelines that commands measure.

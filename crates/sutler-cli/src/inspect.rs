@@ -6,14 +6,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::Serialize;
 use sutler_core::SampleId;
-use sutler_media::{Decoder, Format, Limits, Pixels, Rect, Request, Scale, probe};
+use sutler_media::{Decoder, Format, Limits, Pixels, Rect, Request, Scale, audio, probe};
 use sutler_store::{Files, ReadBuffer, Source};
 
-use crate::dataset::{DatasetPath, open};
+use crate::dataset::{DatasetPath, open_any};
 use crate::{Failed, report};
 
 /// How many broken files the table names; `--json` names them all.
 const BROKEN_SHOWN: usize = 20;
+
+/// The most values a clip may have, as a loader's default is.
+const VALUES_MAX: u64 = 1 << 28;
 
 /// Show what is in a dataset: counts, sizes, formats, broken files
 ///
@@ -42,6 +45,8 @@ struct Finding {
     bytes: u64,
     /// Format, width and height, where there is a header.
     image: Option<(&'static str, u32, u32)>,
+    /// Format and length in milliseconds, where it is sound that was decoded.
+    sound: Option<(&'static str, u64)>,
     warned: bool,
     /// The extension belongs to another format.
     misnamed: bool,
@@ -55,7 +60,7 @@ struct Findings {
 
 impl Inspect {
     pub fn run(&self) -> Result<(), Failed> {
-        let files = open(&self.dataset.path, true)?;
+        let files = open_any(&self.dataset.path)?;
         let threads = self.threads.map_or_else(sutler_engine::usable_cores, |threads| threads as usize);
         let mut findings = examine(&files, threads)?;
         findings.broken.sort_by_key(|(sample, _)| *sample);
@@ -63,9 +68,12 @@ impl Inspect {
         let found = findings.found;
 
         let mut formats: BTreeMap<&str, u64> = BTreeMap::new();
-        for (format, _, _) in found.iter().filter_map(|finding| finding.image) {
+        let images = found.iter().filter_map(|finding| finding.image.map(|(format, _, _)| format));
+        let sounds = found.iter().filter_map(|finding| finding.sound.map(|(format, _)| format));
+        for format in images.chain(sounds) {
             *formats.entry(format).or_default() += 1;
         }
+        let has_sound = found.iter().any(|finding| finding.sound.is_some());
         let bytes: u64 = found.iter().map(|finding| finding.bytes).sum();
         let spread = |value: fn(&Finding) -> Option<u64>| {
             let mut values: Vec<u64> = found.iter().filter_map(value).collect();
@@ -84,6 +92,7 @@ impl Inspect {
             file_bytes: spread(|finding| Some(finding.bytes)),
             width: spread(|finding| finding.image.map(|(_, width, _)| u64::from(width))),
             height: spread(|finding| finding.image.map(|(_, _, height)| u64::from(height))),
+            milliseconds: has_sound.then(|| spread(|finding| finding.sound.map(|(_, length)| length))),
             formats,
             misnamed: found.iter().filter(|finding| finding.misnamed).count() as u64,
             warned: found.iter().filter(|finding| finding.warned).count() as u64,
@@ -115,6 +124,8 @@ struct Facts {
     file_bytes: Spread,
     width: Spread,
     height: Spread,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    milliseconds: Option<Spread>,
     formats: BTreeMap<&'static str, u64>,
     misnamed: u64,
     warned: u64,
@@ -133,14 +144,15 @@ impl Facts {
         let row = |name: &str, spread: &Spread, show: fn(u64) -> String| {
             vec![name.to_owned(), show(spread.min), show(spread.p50), show(spread.p99), show(spread.max)]
         };
-        text += &report::table(
-            &["", "min", "p50", "p99", "max"],
-            &[
-                row("file size", &self.file_bytes, report::bytes),
+        let mut rows = vec![row("file size", &self.file_bytes, report::bytes)];
+        match &self.milliseconds {
+            Some(length) => rows.push(row("milliseconds", length, report::count)),
+            None => rows.extend([
                 row("width", &self.width, report::count),
                 row("height", &self.height, report::count),
-            ],
-        );
+            ]),
+        }
+        text += &report::table(&["", "min", "p50", "p99", "max"], &rows);
         text += "\n";
         let formats: Vec<Vec<String>> = self
             .formats
@@ -188,6 +200,7 @@ fn examine(files: &Files, threads: usize) -> Result<Findings, Failed> {
                     buffer: ReadBuffer::default(),
                     decoder: Decoder::new(Limits::default()),
                     pixels: Pixels::default(),
+                    sound: audio::Worker::new(audio::Limits { values_max: VALUES_MAX }, false),
                 };
                 let mut mine = Findings::default();
                 loop {
@@ -225,18 +238,32 @@ struct Examiner {
     buffer: ReadBuffer,
     decoder: Decoder,
     pixels: Pixels,
+    sound: audio::Worker,
 }
 
 impl Examiner {
     fn examine(&mut self, files: &Files, sample: SampleId) -> (Finding, Option<Broken>) {
         let path = files.describe(sample);
-        let mut finding = Finding { bytes: 0, image: None, warned: false, misnamed: false };
+        let mut finding = Finding { bytes: 0, image: None, sound: None, warned: false, misnamed: false };
         let broken = |kind, reason| Some(Broken { path: path.clone(), kind, reason });
         let bytes = match files.read(sample, &mut self.buffer) {
             Ok(bytes) => bytes,
             Err(error) => return (finding, broken(error.kind(), error.to_string())),
         };
         finding.bytes = bytes.len() as u64;
+        if let Some(format) = audio::sniff(bytes) {
+            let extension = path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+            finding.misnamed =
+                extension != format.name() && !(format == audio::Format::Ogg && extension == "oga");
+            return match self.sound.decode(bytes) {
+                Ok(clip) => {
+                    let length = clip.frames() as u64 * 1000 / u64::from(clip.rate.max(1));
+                    finding.sound = Some((format.name(), length));
+                    (finding, None)
+                }
+                Err(error) => (finding, broken(error.kind(), error.to_string())),
+            };
+        }
         let header = match probe(bytes, &Limits::default()) {
             Ok(header) => header,
             Err(error) => return (finding, broken(error.kind(), error.to_string())),

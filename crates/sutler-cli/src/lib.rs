@@ -12,7 +12,8 @@ pub mod plan;
 mod report;
 mod serve;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Feeds training jobs so that the accelerator never waits.
 #[derive(Parser)]
@@ -48,6 +49,12 @@ pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
             return code;
         }
     };
+    if let Command::Serve(serve) = &parsed.command
+        && let Some(text) = serve.contradiction()
+    {
+        let _ = Arguments::command().error(ErrorKind::ArgumentConflict, text).print();
+        return 2;
+    }
     let result = match parsed.command {
         Command::Demo(demo) => demo.run(python),
         Command::Bench(bench) => bench.run(),

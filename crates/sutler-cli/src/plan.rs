@@ -94,7 +94,7 @@ pub fn story(comparison: &Comparison) -> String {
     let mut text = format!(
         "{} samples, {} threads, {}, {} of memory\n\n",
         report::count(u64::from(profile.samples)),
-        profile.cores,
+        profile.threads,
         if profile.jobs == 1 { "1 job".to_owned() } else { format!("{} jobs that share", profile.jobs) },
         report::bytes(*memory_bytes),
     );
@@ -104,6 +104,7 @@ pub fn story(comparison: &Comparison) -> String {
         ("… augmented", report::bytes(profile.augmented_bytes as u64)),
         ("storage delivers", per_s(profile.storage_bytes_per_s)),
         ("memory delivers", per_s(profile.cache_bytes_per_s)),
+        ("processors the threads get", format!("{:.1}", profile.cores * profile.share)),
         ("reading takes", report::seconds(profile.read_s)),
         ("decoding takes", report::seconds(profile.decode_s)),
         ("augmenting takes", report::seconds(profile.augment_s)),
@@ -123,9 +124,17 @@ pub fn story(comparison: &Comparison) -> String {
     let mut rows = vec![line(" (best)", &ours.best.split)];
     rows.extend(corners.map(|split| line("", split)));
     text += &report::table(&["split E-D-A", "samples/s", "bound by", "published model"], &rows);
+    // What several jobs share is an agent's to keep.
+    let remedy = if profile.jobs > 1 {
+        format!(
+            "sutler serve --memory {memory_bytes} --split {}, and agent=\"auto\", order=\"shared\" in each job",
+            ours.best.split
+        )
+    } else {
+        format!("cache=sutler.Cache({memory_bytes}, split=\"{}\")", ours.best.split)
+    };
     text += &format!(
-        "\nUse cache=sutler.Cache({memory_bytes}, split=\"{}\"): {:.0} samples/s predicted, bound by {}.\n",
-        ours.best.split,
+        "\nUse {remedy}: {:.0} samples/s predicted, bound by {}.\n",
         ours.best.predicted,
         ours.best.bound_by.unwrap_or("nothing"),
     );

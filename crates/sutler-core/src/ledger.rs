@@ -50,6 +50,18 @@ impl Ledger {
         Self { len, done: Bits::new(len), leased: Bits::new(len), served: 0, failed: 0, in_lease: 0 }
     }
 
+    /// A book in which these positions are served; naming one twice makes no difference.
+    #[must_use]
+    pub fn with_served(len: u32, positions: impl IntoIterator<Item = u32>) -> Self {
+        let mut ledger = Self::new(len);
+        for position in positions.into_iter().filter(|&position| position < len) {
+            ledger.done.set(position, true);
+        }
+        ledger.served = ledger.done.count();
+        ledger.check();
+        ledger
+    }
+
     /// More positions have become known: `len` in all. They are left.
     pub fn extend(&mut self, len: u32) {
         self.len = self.len.max(len);
@@ -110,6 +122,11 @@ impl Ledger {
     #[must_use]
     pub fn is_left(&self, position: u32) -> bool {
         position < self.len && !self.done.get(position) && !self.leased.get(position)
+    }
+
+    /// The positions that are served or failed, in order.
+    pub fn done(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.len).filter(|&position| self.done.get(position))
     }
 
     /// The positions that are neither served nor failed, in order.

@@ -8,6 +8,7 @@ mod assembly;
 mod bits;
 mod buckets;
 mod costs;
+mod crew;
 mod fingerprint;
 mod form;
 mod keep;
@@ -15,23 +16,28 @@ mod ledger;
 mod order;
 mod permutation;
 pub mod plan;
+mod ranks;
 mod rng;
 mod sample;
 mod shard;
 mod shared;
+mod slots;
 
 pub use assembly::{Assembly, Place};
 pub use buckets::{BucketSpec, bucket_batches};
 pub use costs::Costs;
+pub use crew::{Crew, CrewLimits, CrewObservation, CrewReason};
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;
-pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, ShelfStats};
+pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, ShelfStats, divide};
 pub use ledger::{Ledger, LedgerError, SavedLedger};
 pub use order::{BatchPlan, EpochPlan, JobCursor, JobSpec, OrderError};
 pub use permutation::Permutation;
+pub use ranks::{done_by_ranks, places_of};
 pub use rng::{SampleRng, Stream};
 pub use sample::{DatasetTooLarge, SampleId};
 pub use shard::{Shard, ShardError};
 pub use shared::{
-    Choice, EntryId, Home, JobKey, Part, Seat, SharedError, SharedOrder, SharedSettings, SharedStats, Verdict,
+    Choice, EntryId, Home, JobKey, Leaving, Part, SHARED_MIXING, Seat, SharedError, SharedOrder,
+    SharedSettings, SharedStats, Verdict, Wanting,
 };

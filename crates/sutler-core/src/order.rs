@@ -95,8 +95,8 @@ pub struct EpochPlan {
 pub struct BatchPlan {
     /// Its number in the plan, from 0.
     pub index: u64,
-    /// The rank's position of the first sample. The others follow, unless the plan leaves some out.
-    pub first_position: u32,
+    /// The rank's positions of the samples.
+    pub positions: Vec<u32>,
     /// The samples, in order.
     pub samples: Vec<SampleId>,
 }
@@ -107,11 +107,31 @@ impl EpochPlan {
     /// # Errors
     /// When a batch cannot hold a sample.
     pub fn new(permutation: Permutation, spec: &JobSpec, cursor: JobCursor) -> Result<Self, OrderError> {
+        let rest = u64::from(permutation.len()).saturating_sub(cursor.consumed);
+        Self::over(Sequence::Permuted(permutation), rest, spec, cursor)
+    }
+
+    /// The rest of such an epoch where ranks have left gaps in it: all places of the permutation from the cursor on
+    /// that are not done, dealt out as if they were a sequence of their own.
+    ///
+    /// # Errors
+    /// When a batch cannot hold a sample.
+    pub fn dealt_anew(
+        permutation: Permutation,
+        done: &Ledger,
+        spec: &JobSpec,
+        cursor: JobCursor,
+    ) -> Result<Self, OrderError> {
+        let from = u32::try_from(cursor.consumed).unwrap_or(u32::MAX);
+        let places: Vec<u32> = (from..permutation.len()).filter(|&place| !done.is_done(place)).collect();
+        let rest = places.len() as u64;
+        Self::over(Sequence::Gapped { permutation, places }, rest, spec, cursor)
+    }
+
+    fn over(sequence: Sequence, rest: u64, spec: &JobSpec, cursor: JobCursor) -> Result<Self, OrderError> {
         if spec.batch_size == 0 {
             return Err(OrderError::EmptyBatch);
         }
-        let sequence = Sequence::Permuted(permutation);
-        let rest = sequence.len().saturating_sub(cursor.consumed);
         let mut share = spec.shard.share(rest, spec.drop_last);
         if spec.drop_last {
             share -= share % u64::from(spec.batch_size);
@@ -227,9 +247,14 @@ impl EpochPlan {
     #[must_use]
     pub fn without(mut self, done: Ledger) -> Self {
         match &mut self.cuts {
-            Cuts::Every(_) => {
+            Cuts::Every(size) => {
                 let left = (0..self.share as u32).filter(|&position| !done.is_done(position));
-                self.left = Some(left.collect());
+                let mut left: Vec<u32> = left.collect();
+                if self.drop_last && !self.open {
+                    // Batches of another size than before may not come out even.
+                    left.truncate(left.len() - left.len() % *size as usize);
+                }
+                self.left = Some(left);
             }
             Cuts::At(ranges) => ranges.retain(|range| !done.is_done(range.start as u32)),
         }
@@ -284,7 +309,7 @@ impl EpochPlan {
         let range = self.range(index);
         BatchPlan {
             index,
-            first_position: range.start as u32,
+            positions: range.clone().map(|step| self.position(step)).collect(),
             samples: range.map(|step| self.sample(step)).collect(),
         }
     }
@@ -298,11 +323,19 @@ impl EpochPlan {
     /// The sample of a step, where batches are not drawn.
     #[must_use]
     pub fn sample(&self, step: u64) -> SampleId {
-        let position = u64::from(self.position(step));
+        self.sequence.sample_at(self.place(self.position(step)))
+    }
+
+    /// Where in the epoch's sequence a position of this rank lies. Past its end a rank is given some of the beginning,
+    /// so that all ranks have equally many.
+    pub(crate) fn place(&self, position: u32) -> u64 {
+        let position = u64::from(position);
+        if let Sequence::Gapped { places, .. } = &self.sequence {
+            let index = self.shard.position(0, position) % places.len() as u64;
+            return u64::from(places[index as usize]);
+        }
         let place = self.shard.position(self.cursor.consumed, position);
-        // Past the end of the sequence a rank is given some of its beginning, so that all have equally many.
-        let place = if self.open { place } else { place % self.sequence.len() };
-        self.sequence.sample_at(place)
+        if self.open { place } else { place % self.sequence.len() }
     }
 
     /// The cursor after `batches` more batches of a plan without gaps.
@@ -333,6 +366,12 @@ impl EpochPlan {
 enum Sequence {
     /// Every sample once, in this order.
     Permuted(Permutation),
+    /// The same, but only some places of it are still to be served.
+    Gapped {
+        permutation: Permutation,
+        /// Those places, in order.
+        places: Vec<u32>,
+    },
     /// What a user's sampler drew; repeats and gaps are the sampler's business.
     Drawn {
         /// The place of the first one that is kept; those before it were consumed long ago.
@@ -344,14 +383,18 @@ enum Sequence {
 impl Sequence {
     fn len(&self) -> u64 {
         match self {
-            Sequence::Permuted(permutation) => u64::from(permutation.len()),
+            Sequence::Permuted(permutation) | Sequence::Gapped { permutation, .. } => {
+                u64::from(permutation.len())
+            }
             Sequence::Drawn { first, samples } => first + samples.len() as u64,
         }
     }
 
     fn sample_at(&self, place: u64) -> SampleId {
         match self {
-            Sequence::Permuted(permutation) => permutation.sample_at(place as u32),
+            Sequence::Permuted(permutation) | Sequence::Gapped { permutation, .. } => {
+                permutation.sample_at(place as u32)
+            }
             Sequence::Drawn { first, samples } => samples[(place - first) as usize],
         }
     }
@@ -471,11 +514,7 @@ mod tests {
             indices in prop::collection::vec(0u64..50, 0..60), batch_size in 1u32..9, pieces in 1usize..9, drop_last: bool, done in prop::collection::vec(any::<bool>(), 60),
         ) {
             let start = JobCursor { epoch: 0, consumed: 7 };
-            let mut ledger = Ledger::new(10);
-            for (position, _) in done[..10].iter().enumerate().filter(|(_, done)| **done) {
-                ledger.lease(position as u32).unwrap();
-                ledger.serve(position as u32).unwrap();
-            }
+            let ledger = Ledger::with_served(10, (0..10).filter(|&position| done[position as usize]));
             for resumed in [false, true] {
                 let plan = || {
                     let plan = EpochPlan::to_be_drawn(batch_size, drop_last, start).unwrap();
@@ -509,11 +548,8 @@ mod tests {
             for rank in 0..world {
                 let spec = JobSpec { batch_size, drop_last: false, shard: Shard::new(rank, world).unwrap() };
                 let whole = plan(n, &spec, JobCursor::start_of(3));
-                let mut ledger = Ledger::new(whole.positions() as u32);
-                for position in (0..ledger.len()).filter(|&position| done[position as usize]) {
-                    ledger.lease(position).unwrap();
-                    ledger.serve(position).unwrap();
-                }
+                let positions = whole.positions() as u32;
+                let ledger = Ledger::with_served(positions, (0..positions).filter(|&position| done[position as usize]));
                 let expected: Vec<u32> =
                     (0..whole.steps()).filter(|&step| !done[step as usize]).map(|step| whole.sample(step).0).collect();
                 let rest = whole.without(ledger);

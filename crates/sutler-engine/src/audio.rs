@@ -8,7 +8,7 @@ use sutler_core::{SampleId, SampleRng};
 use sutler_media::audio::{self, Header, Limits, Pipeline, Plan, Worker};
 use sutler_store::{ReadBuffer, Source};
 
-use crate::{Failure, Padding, Place, Preparation, Preparer, RowSpec, SampleRecord, Target};
+use crate::{Failure, Likeness, Padding, Place, Preparation, Preparer, RowSpec, SampleRecord, Target};
 
 /// How much of a file is read for its header: descriptions and pictures in front of the sound take some kilobytes.
 const START_BYTES: usize = 64 << 10;
@@ -37,6 +37,12 @@ impl Preparation for AudioPreparation {
 
     fn padding(&self) -> Option<Padding> {
         self.padding
+    }
+
+    /// Only jobs that do the same share anything: sound has no form between the file and the finished sample that is kept.
+    fn likeness(&self) -> Likeness {
+        let finished = format!("{:?} {}", self.pipeline, self.mono);
+        Likeness { decoded: finished.clone(), finished, decoded_on_the_way: false }
     }
 
     fn label(&self, sample: SampleId) -> i64 {

@@ -5,14 +5,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sutler_core::{EpochPlan, Form, Ledger, SampleId, SharedError};
+use sutler_core::{CrewLimits, EpochPlan, Form, Ledger, SampleId, SharedError};
 
 use crate::batch::Outcome;
+use crate::crew::{CrewChange, Desk, Foreman, Trace};
+use crate::job::Share;
 use crate::place::{Claim, Claims};
-use crate::pool::Task;
-use crate::preparation::{Elsewhere, Order};
+use crate::pool::{Found, Task};
+use crate::preparation::{Elsewhere, Exchange, Order};
 use crate::run_state::{RunState, Ticket, Waited};
-use crate::{Failure, Job, Preparer, Run, RunError, SampleRecord};
+use crate::{Failure, Job, OwnSample, Preparer, Run, RunError, SampleRecord};
 
 /// How many cores this process may use: its affinity mask and its cgroup's quota, whichever is smaller.
 #[must_use]
@@ -28,6 +30,8 @@ struct State {
     next_run: u64,
     /// Which run is asked first for work; moves on so that none starves.
     turn: usize,
+    /// How many workers are on duty.
+    on_duty: usize,
     closed: bool,
 }
 
@@ -39,7 +43,14 @@ pub(crate) struct Shared {
     work: Condvar,
     /// Consumers wait here for their next batch; rung when a batch is finished.
     ready: Condvar,
-    threads: usize,
+    /// Workers off duty wait here, and the foreman between two looks; rung when there is to be another number of workers.
+    duty: Condvar,
+    /// Whether consumers prepare for themselves, because there are no worker threads.
+    alone: bool,
+    /// The threads there are, on duty or not.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What became of a crew whose number follows the demand.
+    trace: Option<Trace>,
     /// The tools of consumers that prepare for themselves because there are no worker threads.
     inline: Mutex<Toolbox>,
     /// The process the threads live in. A forked child has a copy of the memory but none of the threads, and a lock
@@ -78,11 +89,11 @@ impl State {
         self.runs.iter().any(RunState::is_broken)
     }
 
-    fn take_ticket(&mut self, appetite: usize, threads: usize) -> Option<Ticket> {
+    fn take_ticket(&mut self, appetite: usize) -> Option<Ticket> {
         let count = self.runs.len();
         for step in 0..count {
             let index = (self.turn + step) % count;
-            if let Some(ticket) = self.runs[index].take_ticket(appetite, threads) {
+            if let Some(ticket) = self.runs[index].take_ticket(appetite, self.on_duty) {
                 self.turn = index + 1;
                 return Some(ticket);
             }
@@ -156,10 +167,10 @@ impl Shared {
             }
             let left =
                 deadline.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
-            if left.is_zero() && (worked || self.threads > 0) {
+            if left.is_zero() && (worked || !self.alone) {
                 return Ok(Waited::TimedOut);
             }
-            if self.threads > 0 {
+            if !self.alone {
                 state = self.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
@@ -177,8 +188,11 @@ impl Shared {
         }
     }
 
-    /// What a worker thread does all its life.
-    fn serve(&self) {
+    /// What a worker thread does all its life. One that has a number beyond those on duty waits until it is needed.
+    fn serve(&self, number: usize, desk: Option<&Desk>) {
+        if let Some(desk) = desk {
+            desk.take_seat();
+        }
         let mut tools = Toolbox::default();
         let mut finished: Vec<Finished> = Vec::new();
         loop {
@@ -194,7 +208,12 @@ impl Shared {
                 if state.closed {
                     return;
                 }
-                if let Some(ticket) = state.take_ticket(tools.appetite(), self.threads) {
+                if number >= state.on_duty {
+                    tools = Toolbox::default();
+                    state = self.duty.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                }
+                if let Some(ticket) = state.take_ticket(tools.appetite()) {
                     break ticket;
                 }
                 if state.any_broken() {
@@ -207,8 +226,62 @@ impl Shared {
                 };
             };
             drop(state);
+            let begun = Instant::now();
             tools.work(self, &ticket, &mut finished);
+            if let Some(desk) = desk {
+                desk.worked(finished.len(), begun.elapsed());
+            }
         }
+    }
+
+    /// What the foreman's thread does all its life.
+    fn direct(self: &Arc<Self>, mut foreman: Foreman, look_every: Duration) {
+        let mut state = self.lock();
+        loop {
+            state = self.duty.wait_timeout(state, look_every).unwrap_or_else(PoisonError::into_inner).0;
+            if state.closed {
+                return;
+            }
+            let jobs: Vec<Arc<Job>> = state.runs.iter().map(|run| Arc::clone(&run.job)).collect();
+            drop(state);
+            let changes = foreman.look(jobs.iter().map(|job| (Arc::as_ptr(job).addr(), job.metrics.pace())));
+            drop(jobs);
+            if changes {
+                self.have_workers(&mut foreman);
+            }
+            state = self.lock();
+        }
+    }
+
+    /// Puts as many workers on duty as the foreman wants, or as many of them as the system lets us start.
+    fn have_workers(self: &Arc<Self>, foreman: &mut Foreman) {
+        while foreman.desks() < foreman.workers() {
+            let number = foreman.desks();
+            let desk = foreman.add_desk();
+            if self.hire(number, Some(desk)).is_err() {
+                break; // those there are will do; asked again with the next change
+            }
+        }
+        let workers = foreman.workers();
+        self.lock().on_duty = workers;
+        if let Some(trace) = &self.trace {
+            trace.note(workers, foreman.reason());
+        }
+        self.duty.notify_all();
+        self.work.notify_all();
+    }
+
+    fn take_threads(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Starts a worker.
+    fn hire(self: &Arc<Self>, number: usize, desk: Option<Arc<Desk>>) -> std::io::Result<()> {
+        let shared = Arc::clone(self);
+        let builder = std::thread::Builder::new().name(format!("sutler-{number}"));
+        let thread = builder.spawn(move || shared.serve(number, desk.as_deref()))?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(())
     }
 }
 
@@ -276,55 +349,74 @@ impl Toolbox {
 
     /// Prepares a sample for all jobs that want it, or takes one that another job has prepared.
     fn work_for_all(&mut self, ticket: &Ticket, task: &Task, claim: &mut Claim<'_>) {
-        let Some((pool, _)) = &ticket.job.pool else { return };
+        let Some(Share { pool, kind, .. }) = &ticket.job.share else { return };
         match *task {
-            Task::Take { entry, sample } => {
-                let mut record = SampleRecord { served: Form::Augmented, ..SampleRecord::start() };
-                let prepared = pool.entry(entry);
-                let copied = prepared.as_ref().is_some_and(|prepared| claim.copy_from(prepared));
-                pool.copied(entry, prepared);
-                record.augment = record.started.elapsed();
-                let failure = (!copied).then(|| {
-                    let reason = "it has left the shared window; please report this".to_owned();
-                    Failure::new(sample, ticket.job.preparation.describe(sample), "internal", reason)
-                });
-                let own = claim.take_own();
-                claim.finish(Outcome { record, finished: Instant::now(), failure, own, foreign: None });
-            }
-            Task::Prepare { sample, preparation, share } => {
-                let mut copy = share.map(|entry| (entry, pool.spare()));
-                self.work_here_and(ticket, sample, preparation, claim, |claim, good| {
-                    if let Some((entry, mut copy)) = copy.take() {
-                        if good && claim.copy_to(&mut copy) {
-                            pool.ready(entry, copy);
-                        } else {
-                            pool.abandon(entry);
-                        }
+            Task::Take { sample, entry, preparation, leave } => {
+                let found = pool.found(entry, *kind);
+                match &found {
+                    Found::Finished(prepared) => copy_finished(prepared, claim),
+                    Found::Common(common) => {
+                        let exchange = Some(Exchange::Given(common));
+                        self.work_here_and(ticket, (sample, preparation), exchange, claim, |claim, good| {
+                            let mut copy = if leave && good { pool.spare() } else { return };
+                            if claim.copy_to(&mut copy) {
+                                pool.add(entry, *kind, copy);
+                            }
+                        });
                     }
-                });
-                if ticket.job.preparation.is_kept(sample) {
-                    pool.set_kept(sample, true);
+                    Found::Nothing => self.work_here(ticket, sample, preparation, claim),
                 }
+                pool.copied(entry, found);
+            }
+            Task::Prepare { sample, preparation, share: None } => {
+                self.work_here(ticket, sample, preparation, claim);
+            }
+            Task::Prepare { sample, preparation, share: Some((entry, leaving)) } => {
+                let mut request = leaving.common.map(|form| pool.request(form));
+                let exchange = request.as_mut().map(Exchange::Wanted);
+                let mut copy = None;
+                let good =
+                    self.work_here_and(ticket, (sample, preparation), exchange, claim, |claim, good| {
+                        if good && leaving.augmented {
+                            let mut finished = pool.spare();
+                            copy = claim.copy_to(&mut finished).then_some(finished);
+                        }
+                    });
+                if good {
+                    pool.ready(entry, *kind, copy, request.and_then(|request| request.left));
+                } else {
+                    pool.abandon(entry);
+                }
+            }
+        }
+        if let Task::Prepare { sample, .. } = *task {
+            let form = ticket.job.preparation.kept_as(sample);
+            if form != Form::Storage {
+                pool.note_kept(sample, form);
             }
         }
     }
 
     fn work_here(&mut self, ticket: &Ticket, sample: SampleId, epoch: u32, claim: &mut Claim<'_>) {
-        self.work_here_and(ticket, sample, epoch, claim, |_, _| ());
+        self.work_here_and(ticket, (sample, epoch), None, claim, |_, _| ());
     }
 
-    /// Prepares a sample and shows the result, if it is good, before anybody else can have it.
+    /// Prepares a sample and shows the result, and whether it is good, before anybody else can have it.
     fn work_here_and(
         &mut self,
         ticket: &Ticket,
-        sample: SampleId,
-        epoch: u32,
+        (sample, epoch): (SampleId, u32),
+        exchange: Option<Exchange<'_>>,
         claim: &mut Claim<'_>,
         show: impl FnOnce(&mut Claim<'_>, bool),
-    ) {
+    ) -> bool {
         let mut record = SampleRecord::start();
         let result = catch_unwind(AssertUnwindSafe(|| {
-            self.of(&ticket.job).prepare(sample, epoch, claim, &mut record)
+            let tools = self.of(&ticket.job);
+            match exchange {
+                None => tools.prepare(sample, epoch, claim, &mut record),
+                Some(exchange) => tools.prepare_with(exchange, sample, epoch, claim, &mut record),
+            }
         }));
         let failure = match result {
             Ok(Ok(())) => None,
@@ -337,10 +429,22 @@ impl Toolbox {
                 Some(broken_tools(&ticket.job, sample, &*panic))
             }
         };
-        show(claim, failure.is_none());
+        let good = failure.is_none();
+        show(claim, good);
         let own = claim.take_own();
         claim.finish(Outcome { record, finished: Instant::now(), failure, own, foreign: None });
+        good
     }
+}
+
+/// Takes a sample that another job has finished.
+fn copy_finished(prepared: &OwnSample, claim: &mut Claim<'_>) {
+    let mut record = SampleRecord { served: Form::Augmented, ..SampleRecord::start() };
+    // Where it has no row the run has ended, and nobody asks what became of it.
+    claim.copy_from(prepared);
+    record.augment = record.started.elapsed();
+    let own = claim.take_own();
+    claim.finish(Outcome { record, finished: Instant::now(), failure: None, own, foreign: None });
 }
 
 /// The failure of a sample whose preparation panicked.
@@ -396,7 +500,6 @@ pub fn what_is_left(plan: &EpochPlan, done: &Ledger) -> Result<EpochPlan, StartE
 /// A set of worker threads.
 pub struct Engine {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
 }
 
 impl Engine {
@@ -405,28 +508,62 @@ impl Engine {
     /// # Errors
     /// When the system refuses a thread.
     pub fn new(threads: usize) -> std::io::Result<Self> {
-        let state = State { runs: Vec::new(), next_run: 0, turn: 0, closed: false };
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            work: Condvar::new(),
-            ready: Condvar::new(),
-            threads,
-            inline: Mutex::default(),
-            owner: std::process::id(),
-        });
-        let mut engine = Self { shared: Arc::clone(&shared), threads: Vec::new() };
-        for index in 0..threads {
-            let shared = Arc::clone(&shared);
-            let builder = std::thread::Builder::new().name(format!("sutler-{index}"));
-            engine.threads.push(builder.spawn(move || shared.serve())?);
+        let engine = Self::of(threads, None);
+        for number in 0..threads {
+            engine.shared.hire(number, None)?;
         }
         Ok(engine)
     }
 
-    /// How many workers there are.
+    /// Starts workers whose number follows the demand of the jobs, within limits; looked at every so often, for which
+    /// [`LOOK_EVERY`](crate::LOOK_EVERY) is right unless in tests.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn elastic(limits: CrewLimits, look_every: Duration) -> std::io::Result<Self> {
+        let mut foreman = Foreman::new(limits);
+        let workers = foreman.workers();
+        let engine = Self::of(workers, Some(Trace::new(workers)));
+        for number in 0..workers {
+            let desk = foreman.add_desk();
+            engine.shared.hire(number, Some(desk))?;
+        }
+        let shared = Arc::clone(&engine.shared);
+        let builder = std::thread::Builder::new().name("sutler-foreman".to_owned());
+        let thread = builder.spawn(move || shared.direct(foreman, look_every))?;
+        engine.shared.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(engine)
+    }
+
+    fn of(on_duty: usize, trace: Option<Trace>) -> Self {
+        let state = State { runs: Vec::new(), next_run: 0, turn: 0, on_duty, closed: false };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            ready: Condvar::new(),
+            duty: Condvar::new(),
+            alone: on_duty == 0,
+            threads: Mutex::default(),
+            trace,
+            inline: Mutex::default(),
+            owner: std::process::id(),
+        });
+        Self { shared }
+    }
+
+    /// How many workers are on duty; none after a `fork`.
     #[must_use]
     pub fn threads(&self) -> usize {
-        self.threads.len()
+        if self.is_here() { self.shared.lock().on_duty } else { 0 }
+    }
+
+    /// How the number of workers came about, where it follows the demand.
+    #[must_use]
+    pub fn crew_changes(&self) -> Vec<CrewChange> {
+        match &self.shared.trace {
+            Some(trace) if self.is_here() => trace.changes(),
+            _ => Vec::new(),
+        }
     }
 
     /// Whether this engine's threads live in the calling process; false after a `fork`.
@@ -453,22 +590,23 @@ impl Engine {
         epoch: u32,
         done: &Ledger,
     ) -> Result<Run, StartError> {
-        let (pool, name) = job.pool.as_ref().ok_or(StartError::NoPool)?;
+        let Share { pool, name, kind } = job.share.as_ref().ok_or(StartError::NoPool)?;
         let mut all: Vec<SampleId> = (0..plan.steps()).map(|step| plan.sample(step)).collect();
         all.sort_unstable();
         all.dedup();
         let counted = what_is_left(plan, done)?;
-        let membership = pool.join(*name, epoch, &all, done)?;
+        let membership = pool.join((*name, *kind), epoch, &all, done)?;
         Ok(Run::new(Arc::clone(&self.shared), Arc::clone(job), counted, epoch, Some(membership)))
     }
 
     /// Ends all runs and waits until every worker has finished the sample it is at.
-    pub fn close(mut self) {
+    pub fn close(self) {
         self.stop();
         if self.is_here() {
+            let threads = self.shared.take_threads();
             // A garbage collector may close an engine from one of its own threads, which cannot wait for itself.
             let here = std::thread::current().id();
-            for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != here) {
+            for thread in threads.into_iter().filter(|thread| thread.thread().id() != here) {
                 // A worker catches every panic of its own; there is nothing to learn from the result.
                 let _ = thread.join();
             }
@@ -483,6 +621,7 @@ impl Engine {
             drop(state);
             self.shared.work.notify_all();
             self.shared.ready.notify_all();
+            self.shared.duty.notify_all();
             drop(runs);
         }
     }
@@ -493,8 +632,8 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.stop();
         if !self.is_here() {
-            // These handles name threads of another process; neither join nor detach them.
-            std::mem::forget(std::mem::take(&mut self.threads));
+            // The handles in there name threads of another process; neither join nor detach them.
+            std::mem::forget(Arc::clone(&self.shared));
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use sutler_core::SampleId;
 
+use crate::Parcel;
+
 /// A sample that could not be prepared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("sample {} ({path}): {reason}", sample.0)]
@@ -14,8 +16,8 @@ pub struct Failure {
     pub kind: &'static str,
     /// The reason as a sentence.
     pub reason: String,
-    /// The exception behind it as its preparer's own kind of bytes, where there is one.
-    pub exception: Option<Vec<u8>>,
+    /// The exception behind it, where there is one.
+    pub exception: Option<Parcel>,
     /// Whether the preparer itself is gone, so that waiting for the batch's turn would only hide it.
     pub fatal: bool,
 }

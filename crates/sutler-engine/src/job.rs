@@ -6,8 +6,8 @@ use sutler_core::{Costs, JobKey};
 
 use crate::batch::block_bytes;
 use crate::padded::Spares;
-use crate::pool::Pool;
-use crate::{Arena, ArenaError, ErrorPolicy, Failure, Metrics, Preparation, RowSpec};
+use crate::pool::{Kind, Pool};
+use crate::{Arena, ArenaError, ErrorPolicy, Failure, Likeness, Metrics, Preparation, RowSpec};
 
 /// What a job asks of the engine beside its samples.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +68,17 @@ pub struct Job {
     /// What samples cost in earlier epochs.
     costs: Mutex<Costs>,
     failures: Mutex<EpochFailures>,
-    /// What it shares with other jobs, and its name among them.
-    pub(crate) pool: Option<(Arc<Pool>, JobKey)>,
+    /// What it shares with other jobs.
+    pub(crate) share: Option<Share>,
+}
+
+/// A job's part in a pool.
+pub(crate) struct Share {
+    pub pool: Arc<Pool>,
+    /// Its name there, which all its ranks have.
+    pub name: JobKey,
+    /// What it makes of samples.
+    pub kind: Kind,
 }
 
 /// The failures of the epoch that was begun last; of an earlier one that is still running they are nobody's business.
@@ -124,12 +133,12 @@ impl Job {
             metrics: Metrics::default(),
             costs: Mutex::default(),
             failures: Mutex::default(),
-            pool: None,
+            share: None,
         }))
     }
 
-    /// The same job as a member of a pool, which shares prepared samples with the pool's other jobs: those must prepare the
-    /// same dataset in the same way. Ranks of one training job have the same name, and different jobs different ones.
+    /// The same job as a member of a pool, which shares samples with the pool's other jobs: finished ones where they do the same to
+    /// them ([`Preparation::likeness`]), and what they have in common otherwise. All must have the same dataset. Ranks of one training job have the same name, and different jobs different ones.
     ///
     /// # Panics
     /// When somebody else has a hold of the job already.
@@ -138,14 +147,15 @@ impl Job {
         let job = Arc::get_mut(&mut self).expect("a job joins its pool before it is given to anybody");
         let lateness = job.options.order.lateness().unwrap_or(0);
         job.options.order = ServingOrder::Shared { lateness };
-        job.pool = Some((pool, name));
+        let kind = pool.kind_of(&job.preparation.likeness());
+        job.share = Some(Share { pool, name, kind });
         self
     }
 
     /// What it shares with other jobs, if it does.
     #[must_use]
     pub fn pool(&self) -> Option<&Arc<Pool>> {
-        self.pool.as_ref().map(|(pool, _)| pool)
+        self.share.as_ref().map(|share| &share.pool)
     }
 
     /// The figures so far.
@@ -158,6 +168,12 @@ impl Job {
     #[must_use]
     pub fn row(&self) -> RowSpec {
         self.preparation.row()
+    }
+
+    /// What other jobs over the same dataset may have in common with it.
+    #[must_use]
+    pub fn likeness(&self) -> Likeness {
+        self.preparation.likeness()
     }
 
     /// The batch memory, where samples have one size.

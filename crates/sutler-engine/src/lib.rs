@@ -8,6 +8,7 @@
 mod audio;
 mod bare;
 mod batch;
+mod crew;
 mod engine;
 mod failure;
 mod image;
@@ -22,10 +23,12 @@ mod process;
 mod profile;
 mod run;
 mod run_state;
+mod streamed;
 
 pub use audio::{AudioPreparation, audio_headers};
 pub use bare::bare_rate;
 pub use batch::{Batch, OwnSample, Received};
+pub use crew::{CrewChange, LOOK_EVERY};
 pub use engine::{Engine, StartError, usable_cores, what_is_left};
 pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
@@ -35,9 +38,11 @@ pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
 pub use padded::{Padded, Padding};
 pub use pool::Pool;
 pub use preparation::{
-    Elsewhere, ForeignRow, Order, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord, SharedRow,
-    Target,
+    Common, Elsewhere, Exchange, ForeignRow, Likeness, Order, Parcel, Place, Preparation, Preparer, Request,
+    RowSpec, Rows, SampleRecord, SharedRow, Target,
 };
-pub use process::{FIRST_KEYED, Key, ProcessOptions, ProcessPreparation, Revive, end_with};
+pub use process::{
+    Connection, FIRST_KEYED, Handover, Key, ProcessOptions, ProcessPreparation, Revive, end_with,
+};
 pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use run::{Canceller, Next, Run};

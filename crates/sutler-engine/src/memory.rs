@@ -266,6 +266,12 @@ impl Arena {
         (self.mapping.start.as_ptr() as usize, self.mapping.bytes)
     }
 
+    /// Where the whole arena begins. Which rows may be written to is for the engine to say.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.mapping.start.as_ptr()
+    }
+
     /// Memory for a batch of `bytes`: a free slot, or a mapping of its own when there is none or the batch is too large
     /// for one (a batch sampler may grow its batches).
     ///

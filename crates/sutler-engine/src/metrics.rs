@@ -94,8 +94,30 @@ pub struct Snapshot {
     pub stages: Vec<(&'static str, StageSummary)>,
 }
 
+/// How fast a consumer goes. What it waits for an epoch's first batch is not counted: that is a beginning, not a pace.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Pace {
+    /// Samples it took.
+    pub samples: u64,
+    /// Seconds it worked with them.
+    pub trained: f64,
+    /// Seconds it waited for them.
+    pub waited: f64,
+}
+
+impl Pace {
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            samples: self.samples - before.samples,
+            trained: self.trained - before.trained,
+            waited: self.waited - before.waited,
+        }
+    }
+}
+
 struct Totals {
     snapshot: Snapshot,
+    pace: Pace,
     fetch: Histogram<u64>,
     decode: Histogram<u64>,
     augment: Histogram<u64>,
@@ -117,6 +139,7 @@ impl Default for Metrics {
         Self {
             totals: Mutex::new(Totals {
                 snapshot: Snapshot::default(),
+                pace: Pace::default(),
                 fetch: histogram(),
                 decode: histogram(),
                 augment: histogram(),
@@ -162,7 +185,11 @@ impl Metrics {
         stalls.prep += prep;
         stalls.transport += transport;
         if let Some(previous) = delivery.previous {
-            stalls.trainer += delivery.requested.saturating_duration_since(previous).as_secs_f64();
+            let trained = seconds_between(previous, delivery.requested);
+            stalls.trainer += trained;
+            totals.pace.samples += delivered;
+            totals.pace.trained += trained;
+            totals.pace.waited += seconds_between(delivery.requested, delivery.answered);
         }
         totals.snapshot.wait_seconds += seconds_between(delivery.requested, delivery.answered);
         // Between two epochs nobody waits and nobody trains on what we delivered, so `seconds` adds up what was seen.
@@ -181,6 +208,10 @@ impl Metrics {
         let trained = seconds_between(previous, now);
         totals.snapshot.stalls.trainer += trained;
         totals.snapshot.seconds += trained;
+    }
+
+    pub(crate) fn pace(&self) -> Pace {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner).pace
     }
 
     /// The figures so far.

@@ -9,7 +9,7 @@ use crate::engine::Shared;
 use crate::padded::Spares;
 use crate::preparation::{Place, Rows, SharedRow, Target};
 use crate::run_state::{Ticket, TicketRows};
-use crate::{OwnSample, RowSpec};
+use crate::{OwnSample, RowSpec, streamed};
 
 /// One sample's right to a row.
 pub(crate) struct Claim<'a> {
@@ -80,7 +80,7 @@ impl<'a> Claim<'a> {
     pub fn copy_from(&mut self, sample: &OwnSample) -> bool {
         match self.target() {
             None => return false,
-            Some(Target::Row(row)) => row.copy_from_slice(&sample.data),
+            Some(Target::Row(row)) => streamed::copy(row, &sample.data),
             Some(Target::Own(own)) => own.clone_from(sample),
         }
         true

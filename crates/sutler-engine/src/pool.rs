@@ -1,19 +1,20 @@
 //! Samples that are prepared once for several jobs.
 //!
-//! Jobs over the same dataset with the same pipeline can have a [`Pool`] in common. Who gets which sample is decided by
-//! [`SharedOrder`], which is pure; here are the bytes of the window, the clock that finds out who has paused, and the
-//! lock. It is held for a decision, never while samples are prepared or copied.
+//! Jobs over the same dataset can have a [`Pool`] in common. Who gets which sample is decided by
+//! [`SharedOrder`], and in which form it is left for others by [`Wanting`]; both are pure. Here are the bytes of the window, the clock that
+//! finds out who has paused, and the lock. It is held for a decision, never while samples are prepared or copied.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sutler_core::{
-    Choice, EntryId, JobKey, Ledger, Part, SampleId, Seat, SharedError, SharedOrder, SharedSettings,
-    SharedStats, Verdict,
+    Choice, EntryId, Form, JobKey, Leaving, Ledger, Part, SampleId, Seat, SharedError, SharedOrder,
+    SharedSettings, SharedStats, Verdict, Wanting,
 };
 
-use crate::OwnSample;
+use crate::preparation::{Common, Likeness};
+use crate::{OwnSample, Request};
 
 /// A job that has not asked for a sample for so long has paused: nothing is kept for it until it asks again.
 const PAUSED_AFTER: Duration = Duration::from_secs(5);
@@ -30,22 +31,59 @@ pub struct Pool {
     samples: u32,
     /// Added to the number of a preparation, so that one that is started anew does not make the same samples again.
     first_preparation: u32,
+    /// Whether its one job has nobody to share with, so that its samples are those of its own epoch, as in any other order.
+    alone: bool,
 }
 
 struct State {
     order: SharedOrder,
+    /// What the window may take.
+    window_bytes: u64,
+    /// What one decoded sample may take of it. A larger one is left encoded: it would take the place of too many others.
+    decoded_bytes_max: u64,
     /// What stands in the window.
-    entries: HashMap<EntryId, Arc<OwnSample>>,
-    /// The memory of what stood there, to be used again.
+    entries: HashMap<EntryId, Standing>,
+    /// The memory of finished samples that stood there, to be used again.
     spare: Vec<OwnSample>,
+    /// What jobs make of samples, and how they decode them: a kind is a place in these lists.
+    finished_kinds: Vec<String>,
+    decoded_kinds: Vec<String>,
     dropped: Vec<EntryId>,
     guests: Vec<Guest>,
     looked: Instant,
     next_key: u64,
 }
 
+/// What stands in the window of one sample.
+#[derive(Default)]
+struct Standing {
+    /// Finished copies, by what was made of the sample.
+    finished: Vec<(u32, Arc<OwnSample>)>,
+    /// What serves jobs with other transforms: all of them, or, decoded, those that decode like this.
+    common: Option<(u32, Arc<Common>)>,
+}
+
+/// What a job makes of its samples, as a pool tells it from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    finished: u32,
+    decoded: u32,
+    decoded_on_the_way: bool,
+}
+
+/// What a job finds of a sample that it was told to take.
+pub(crate) enum Found {
+    /// All that is to be done is to copy it.
+    Finished(Arc<OwnSample>),
+    /// It goes on from there.
+    Common(Arc<Common>),
+    /// Nothing that it can use: it came when the sample was prepared already.
+    Nothing,
+}
+
 struct Guest {
     seat: Seat,
+    kind: Kind,
     asked: Instant,
     /// Since when it has been waiting for what others are preparing.
     waiting: Option<Instant>,
@@ -60,10 +98,11 @@ pub(crate) struct Membership {
 
 /// What a job does about its next sample.
 pub(crate) enum Task {
-    /// Copies what stands ready.
-    Take { sample: SampleId, entry: EntryId },
-    /// Prepares it with the random numbers of this preparation, and tells the others if they want it too.
-    Prepare { sample: SampleId, preparation: u32, share: Option<EntryId> },
+    /// Takes what stands ready. Where that is not finished, finishes it with the random numbers of this preparation, and leaves a copy if others
+    /// with the same transforms want it.
+    Take { sample: SampleId, entry: EntryId, preparation: u32, leave: bool },
+    /// Prepares it with the random numbers of this preparation, and leaves for others what they want of it.
+    Prepare { sample: SampleId, preparation: u32, share: Option<(EntryId, Leaving)> },
 }
 
 impl Task {
@@ -78,8 +117,23 @@ impl Pool {
     /// A pool that nobody uses yet.
     #[must_use]
     pub fn new(settings: SharedSettings) -> Arc<Self> {
-        let (samples, seed) = (settings.samples, settings.seed);
+        Self::with(settings, false)
+    }
+
+    /// A pool for one job that has nobody to share with: its samples are the same as in any other order.
+    #[must_use]
+    pub fn alone(samples: u32, seed: u64) -> Arc<Self> {
+        let window_form = sutler_core::Form::Augmented;
+        Self::with(SharedSettings { samples, seed, window_bytes: 0, window_form, mixing: 0.0 }, true)
+    }
+
+    fn with(settings: SharedSettings, alone: bool) -> Arc<Self> {
+        let SharedSettings { samples, seed, window_bytes, .. } = settings;
         let state = State {
+            window_bytes,
+            decoded_bytes_max: window_bytes,
+            finished_kinds: Vec::new(),
+            decoded_kinds: Vec::new(),
             order: SharedOrder::new(settings),
             entries: HashMap::new(),
             spare: Vec::new(),
@@ -88,7 +142,8 @@ impl Pool {
             looked: Instant::now(),
             next_key: 0,
         };
-        Arc::new(Self { state: Mutex::new(state), samples, first_preparation: (seed ^ (seed >> 32)) as u32 })
+        let first_preparation = (seed ^ (seed >> 32)) as u32;
+        Arc::new(Self { state: Mutex::new(state), samples, first_preparation, alone })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -110,6 +165,38 @@ impl Pool {
         JobKey(u64::MAX - state.next_key)
     }
 
+    /// Gives the window so many bytes, of which a decoded sample may take so many. A smaller window takes nothing in until enough has been used
+    /// up.
+    pub fn set_window(&self, bytes: u64, decoded_bytes_max: u64) {
+        let mut state = self.state();
+        state.window_bytes = bytes;
+        state.decoded_bytes_max = decoded_bytes_max;
+        state.order.set_window_bytes(bytes);
+    }
+
+    /// What the window may take.
+    #[must_use]
+    pub fn window_bytes(&self) -> u64 {
+        self.state().window_bytes
+    }
+
+    /// How a job with this likeness is told from others.
+    pub(crate) fn kind_of(&self, likeness: &Likeness) -> Kind {
+        fn place(known: &mut Vec<String>, name: &str) -> u32 {
+            let place = known.iter().position(|each| each == name).unwrap_or_else(|| {
+                known.push(name.to_owned());
+                known.len() - 1
+            });
+            place as u32
+        }
+        let mut state = self.state();
+        Kind {
+            finished: place(&mut state.finished_kinds, &likeness.finished),
+            decoded: place(&mut state.decoded_kinds, &likeness.decoded),
+            decoded_on_the_way: likeness.decoded_on_the_way,
+        }
+    }
+
     /// What happened so far.
     #[must_use]
     pub fn stats(&self) -> SharedStats {
@@ -122,16 +209,19 @@ impl Pool {
         self.state().order.window_used_bytes()
     }
 
-    /// The sample has come into memory, or left it.
-    pub(crate) fn set_kept(&self, sample: SampleId, kept: bool) {
+    /// The sample is kept in memory in this form, or not at all. Decoded it counts only where all decode alike.
+    pub(crate) fn note_kept(&self, sample: SampleId, form: Form) {
+        let mut state = self.state();
+        let alike = state.guests.windows(2).all(|pair| pair[0].kind.decoded == pair[1].kind.decoded);
+        let kept = form == Form::Encoded || (form == Form::Decoded && alike);
         // Only a sample that the dataset does not have is refused, and nobody prepares such.
-        let _ = self.state().order.set_pinned(sample, kept);
+        let _ = state.order.set_pinned(sample, kept);
     }
 
     /// Begins a job's epoch over some samples, without those that are done.
     pub(crate) fn join(
         self: &Arc<Self>,
-        job: JobKey,
+        (job, kind): (JobKey, Kind),
         epoch: u32,
         samples: &[SampleId],
         done: &Ledger,
@@ -152,7 +242,7 @@ impl Pool {
             state.leave(seat);
             return Err(error);
         }
-        state.guests.push(Guest { seat, asked: Instant::now(), waiting: None });
+        state.guests.push(Guest { seat, kind, asked: Instant::now(), waiting: None });
         drop(state);
         Ok(Membership { pool: Arc::clone(self), seat, epoch })
     }
@@ -162,9 +252,9 @@ impl State {
     /// Lets go of the memory of entries that have left the window.
     fn clear(&mut self, dropped: &mut Vec<EntryId>) {
         for id in dropped.drain(..) {
-            if let Some(sample) = self.entries.remove(&id).and_then(Arc::into_inner) {
-                self.spare.push(sample);
-            }
+            let standing = self.entries.remove(&id).unwrap_or_default();
+            self.spare
+                .extend(standing.finished.into_iter().filter_map(|(_, sample)| Arc::into_inner(sample)));
         }
         self.dropped = std::mem::take(dropped);
     }
@@ -178,6 +268,21 @@ impl State {
         if self.guests.is_empty() {
             self.spare.clear();
         }
+    }
+
+    /// Who waits for an entry, as a job of this kind sees them.
+    fn wanting(&self, entry: EntryId, kind: Kind) -> Wanting {
+        let mut wanting = Wanting::default();
+        for guest in self.guests.iter().filter(|guest| self.order.is_wanted_by(entry, guest.seat)) {
+            if guest.kind.finished == kind.finished {
+                wanting.alike += 1;
+            } else if guest.kind.decoded == kind.decoded {
+                wanting.decoding_alike += 1;
+            } else {
+                wanting.others += 1;
+            }
+        }
+        wanting
     }
 
     /// Finds out who has paused.
@@ -211,11 +316,20 @@ impl Membership {
             Ok(Choice::Await) => guest.waiting.or(Some(now)),
             _ => None,
         };
+        let kind = guest.kind;
+        let preparation = |generation: u64| match self.pool.alone {
+            true => self.epoch,
+            false => self.pool.first_preparation.wrapping_add(generation as u32),
+        };
         match choice.ok()? {
-            Choice::Take { sample, entry } => Some(Task::Take { sample, entry }),
+            Choice::Take { sample, entry } => {
+                let leave = state.wanting(entry, kind).alike > 0;
+                Some(Task::Take { sample, entry, preparation: preparation(entry.generation()), leave })
+            }
             Choice::Prepare { sample, generation, share, .. } => {
-                let preparation = self.pool.first_preparation.wrapping_add(generation as u32);
-                Some(Task::Prepare { sample, preparation, share })
+                let share =
+                    share.map(|entry| (entry, state.wanting(entry, kind).leaving(kind.decoded_on_the_way)));
+                Some(Task::Prepare { sample, preparation: preparation(generation), share })
             }
             Choice::Await | Choice::EpochDone => None,
         }
@@ -253,14 +367,23 @@ impl Drop for Membership {
 
 /// What workers do, without the membership, which may end meanwhile.
 impl Pool {
-    /// The bytes of an entry that a job was told to take. It is there until [`Pool::copied`].
-    pub(crate) fn entry(&self, id: EntryId) -> Option<Arc<OwnSample>> {
-        self.state().entries.get(&id).map(Arc::clone)
+    /// What there is of an entry that a job was told to take. It is there until [`Pool::copied`].
+    pub(crate) fn found(&self, id: EntryId, kind: Kind) -> Found {
+        let state = self.state();
+        let Some(standing) = state.entries.get(&id) else { return Found::Nothing };
+        let finished = standing.finished.iter().find(|(finished, _)| *finished == kind.finished);
+        match (finished, &standing.common) {
+            (Some((_, sample)), _) => Found::Finished(Arc::clone(sample)),
+            (None, Some((decoded, common))) if common.form == Form::Encoded || *decoded == kind.decoded => {
+                Found::Common(Arc::clone(common))
+            }
+            _ => Found::Nothing,
+        }
     }
 
-    /// A job has copied what it was told to take.
-    pub(crate) fn copied(&self, id: EntryId, bytes: Option<Arc<OwnSample>>) {
-        drop(bytes);
+    /// A job is done with what it was told to take.
+    pub(crate) fn copied(&self, id: EntryId, found: Found) {
+        drop(found);
         let mut state = self.state();
         let mut dropped = std::mem::take(&mut state.dropped);
         state.order.copied(id, &mut dropped);
@@ -272,17 +395,45 @@ impl Pool {
         self.state().spare.pop().unwrap_or_default()
     }
 
-    /// A sample that others want as well is prepared.
-    pub(crate) fn ready(&self, id: EntryId, sample: OwnSample) {
+    /// What is asked of whoever prepares a sample that jobs with other transforms want.
+    pub(crate) fn request(&self, form: Form) -> Request {
+        Request { form, bytes_max: self.state().decoded_bytes_max, left: None }
+    }
+
+    /// A sample that others want as well is prepared: finished, for those of the same kind, and in a form that serves others.
+    pub(crate) fn ready(&self, id: EntryId, kind: Kind, finished: Option<OwnSample>, common: Option<Common>) {
+        let bytes = |data: &[u8]| data.len() as u64;
+        let all_bytes = finished.as_ref().map_or(0, |sample| bytes(&sample.data))
+            + common.as_ref().map_or(0, |common| bytes(&common.data));
         let mut state = self.state();
         let mut dropped = std::mem::take(&mut state.dropped);
-        match state.order.ready(id, sample.data.len() as u64, &mut dropped) {
-            Verdict::Keep => {
-                state.entries.insert(id, Arc::new(sample));
-            }
-            Verdict::LetGo => state.spare.push(sample),
+        if finished.is_none() && common.is_none() {
+            // Whoever wants it finds it in the cache.
+            state.order.abandon(id);
+        } else if state.order.ready(id, all_bytes, &mut dropped) == Verdict::Keep {
+            let finished = finished.into_iter().map(|sample| (kind.finished, Arc::new(sample))).collect();
+            state.entries.insert(
+                id,
+                Standing { finished, common: common.map(|common| (kind.decoded, Arc::new(common))) },
+            );
+        } else {
+            state.spare.extend(finished);
         }
         state.clear(&mut dropped);
+    }
+
+    /// A job that was told to take an entry, and is not done with it, has finished the sample for others of its kind.
+    pub(crate) fn add(&self, id: EntryId, kind: Kind, finished: OwnSample) {
+        let mut state = self.state();
+        let State { order, entries, spare, .. } = &mut *state;
+        let standing = entries.get_mut(&id).filter(|standing| {
+            let present = standing.finished.iter().any(|(other, _)| *other == kind.finished);
+            !present && order.enlarge(id, finished.data.len() as u64)
+        });
+        match standing {
+            Some(standing) => standing.finished.push((kind.finished, Arc::new(finished))),
+            None => spare.push(finished),
+        }
     }
 
     /// The preparation of a sample that others want as well has come to nothing.

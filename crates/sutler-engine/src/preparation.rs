@@ -3,6 +3,7 @@
 //! The engine knows neither images nor files: it hands a sample id and a place for the result to a [`Preparer`] and
 //! gets back the stage times or the reason why not.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -87,6 +88,45 @@ impl SampleRecord {
     }
 }
 
+/// What decides how much of their preparation the samples of two jobs have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Likeness {
+    /// Jobs that agree in this make the same of a sample and the same random numbers.
+    pub finished: String,
+    /// Jobs that agree in this have the same decoded form of every sample.
+    pub decoded: String,
+    /// Whether that form comes up on the way to a finished sample.
+    pub decoded_on_the_way: bool,
+}
+
+/// What jobs with different transforms have in common of a sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Common {
+    /// Encoded or decoded.
+    pub form: Form,
+    /// As the cache keeps it.
+    pub data: Vec<u8>,
+}
+
+/// What jobs with different transforms do for each other over one sample.
+pub enum Exchange<'a> {
+    /// Another job has left this.
+    Given(&'a Common),
+    /// Others want something.
+    Wanted(&'a mut Request),
+}
+
+/// What others want of a sample that is about to be prepared.
+#[derive(Debug)]
+pub struct Request {
+    /// In which form. Where it is decoded, encoded will do as well.
+    pub form: Form,
+    /// The most that a decoded sample may take.
+    pub bytes_max: u64,
+    /// What is left for them; nothing where the cache has it for all of them.
+    pub left: Option<Common>,
+}
+
 /// How a job's samples are prepared; shared by all workers.
 pub trait Preparation: Send + Sync {
     /// The memory a sample takes.
@@ -112,9 +152,14 @@ pub trait Preparation: Send + Sync {
         None
     }
 
-    /// Whether the sample's encoded or decoded form is kept in memory, so that preparing it reads no storage.
-    fn is_kept(&self, _sample: SampleId) -> bool {
-        false
+    /// The form in which the sample is kept in memory, so that preparing it reads no storage; of several, the one that serves the most jobs.
+    fn kept_as(&self, _sample: SampleId) -> Form {
+        Form::Storage
+    }
+
+    /// What other jobs over the same dataset may have in common with this one. By default everything.
+    fn likeness(&self) -> Likeness {
+        Likeness::default()
     }
 
     /// The label that goes with a sample.
@@ -140,6 +185,22 @@ pub trait Preparer: Send {
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure>;
+
+    /// The same where jobs with other transforms have a part in it. Whoever has nothing to give or take may leave it at
+    /// [`Preparer::prepare`].
+    ///
+    /// # Errors
+    /// As for [`Preparer::prepare`].
+    fn prepare_with(
+        &mut self,
+        _exchange: Exchange<'_>,
+        sample: SampleId,
+        epoch: u32,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+    ) -> Result<(), Failure> {
+        self.prepare(sample, epoch, place, record)
+    }
 
     /// How many samples this worker would like at a time. More than one pays where handing over a sample costs as much
     /// as preparing it.
@@ -195,6 +256,33 @@ pub struct Elsewhere {
 pub struct ForeignRow {
     /// Whether its arrays are in the batch's shared memory.
     pub in_block: bool,
-    /// What is not, as the preparer's own kind of bytes.
-    pub payload: Vec<u8>,
+    /// What is not.
+    pub payload: Parcel,
 }
+
+/// Something that a preparer leaves for whoever gets the batch. The engine does not look into it.
+#[derive(Clone, Debug)]
+pub enum Parcel {
+    /// From another process, in words that only the two understand; empty where there is nothing to say.
+    Bytes(Vec<u8>),
+    /// From a thread of this process, as it is.
+    Object(Arc<dyn Any + Send + Sync>),
+}
+
+impl Default for Parcel {
+    fn default() -> Self {
+        Self::Bytes(Vec::new())
+    }
+}
+
+impl PartialEq for Parcel {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Bytes(one), Self::Bytes(two)) => one == two,
+            (Self::Object(one), Self::Object(two)) => Arc::ptr_eq(one, two),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Parcel {}

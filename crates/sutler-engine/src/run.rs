@@ -13,6 +13,7 @@ use crate::run_state::{RunState, Waited};
 use crate::{Batch, ErrorPolicy, Failure, Job, RunError};
 
 /// The answer to a request for a batch.
+#[allow(clippy::large_enum_variant)] // one at a time is on the consumer's stack; a box would cost each an allocation
 pub enum Next {
     /// Here it is.
     Batch(Batch),

@@ -86,7 +86,7 @@ impl Ticket {
 /// A run as workers see it; lives in the engine's shared state.
 pub(crate) struct RunState {
     pub id: u64,
-    job: Arc<Job>,
+    pub job: Arc<Job>,
     plan: EpochPlan,
     epoch: u32,
     ledger: Ledger,
@@ -353,9 +353,7 @@ impl RunState {
         let rows = planned.samples.len();
         match self.batch_memory(rows) {
             Ok(memory) => {
-                let first = planned.first_position;
-                let positions = (first..first + rows as u32).collect();
-                self.open_batch(rows, memory, planned.samples, positions);
+                self.open_batch(rows, memory, planned.samples, planned.positions);
                 Some(())
             }
             Err(error) => {

@@ -6,7 +6,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use sutler_core::{Form, Ledger, Shard, SharedSettings};
@@ -87,6 +87,37 @@ proptest! {
         prop_assert_eq!(pool.window_used_bytes(), 0, "nothing is kept for nobody");
     }
 
+    /// Whatever jobs make of the samples, each gets what it would have made itself.
+    #[test]
+    fn jobs_of_different_kinds_get_their_own(
+        samples in 1u32..90, batch_size in 1u32..12, threads in 0usize..5,
+        kinds in prop::collection::vec(prop::sample::select(vec![10u8, 11, 12, 20, 120, 121]), 2..6),
+        epochs in 1u32..4, window in 0.0f64..0.5, bad in any::<bool>(),
+    ) {
+        let engine = Engine::new(threads).unwrap();
+        let pool = pool(samples, window, 46);
+        let bad: BTreeSet<u32> = if bad { [3].into() } else { BTreeSet::new() };
+        let all: Vec<u32> = (0..samples).filter(|id| !bad.contains(id)).collect();
+        std::thread::scope(|scope| {
+            for (number, kind) in kinds.into_iter().enumerate() {
+                let (engine, pool, all) = (&engine, &pool, &all);
+                let fake = Arc::new(Fake { kind, bad: bad.clone(), ..Fake::fixed(40).sleeping(100) });
+                scope.spawn(move || {
+                    let errors = ErrorPolicy::Skip;
+                    let job = sharing(&fake, pool, JobOptions { errors, ..options(batch_size as usize, 2) });
+                    let mut seen = BTreeMap::new();
+                    for epoch in 0..epochs {
+                        std::thread::sleep(Duration::from_micros(number as u64 * 700));
+                        let mut run = start(engine, &job, samples, batch_size, epoch);
+                        assert_eq!(&finish(&mut run, &mut seen), all);
+                    }
+                    assert!(seen.values().flatten().all(|bytes| bytes[0] == kind), "somebody else's samples");
+                });
+            }
+        });
+        prop_assert_eq!(pool.window_used_bytes(), 0, "nothing is kept for nobody");
+    }
+
     #[test]
     fn a_broken_off_epoch_goes_on_with_exactly_the_rest(
         samples in 1u32..60, batch_size in 1u32..8, threads in 0usize..4, stop in 0usize..12, ranks in 1u32..3,
@@ -157,6 +188,65 @@ fn equal_jobs_share_the_work() {
         let per_sample = prepared as f64 / served as f64;
         assert!(per_sample <= 1.05 / f64::from(jobs), "{jobs} jobs: {per_sample} preparations per sample");
     }
+}
+
+/// Jobs that make different things of the samples read each about once for all of them, and those that make the same finish it once.
+#[test]
+fn jobs_of_different_kinds_share_what_was_read() {
+    let samples = 1000;
+    let engine = Engine::new(2).unwrap();
+    for kinds in [vec![10, 20], vec![10, 11, 12], vec![10, 10, 20, 20]] {
+        let pool = pool(samples, 0.05, 3 * 64);
+        let fakes: Vec<_> = kinds.iter().map(|&kind| Arc::new(Fake { kind, ..Fake::fixed(64) })).collect();
+        let jobs: Vec<_> = fakes.iter().map(|fake| sharing(fake, &pool, options(10, 2))).collect();
+        for epoch in 0..2 {
+            let mut runs: Vec<_> = jobs.iter().map(|job| start(&engine, job, samples, 10, epoch)).collect();
+            for _ in 0..samples / 10 {
+                runs.iter_mut().for_each(|run| assert_eq!(take(run).unwrap().len(), 10));
+            }
+            assert!(runs.iter_mut().all(|run| take(run).is_none()));
+        }
+        let count = |of: fn(&Fake) -> &std::sync::atomic::AtomicUsize| -> f64 {
+            fakes.iter().map(|fake| of(fake).load(Ordering::SeqCst)).sum::<usize>() as f64 / 2.0
+        };
+        let (read, went_on) = (count(|fake| &fake.prepared), count(|fake| &fake.went_on));
+        assert!(read <= 1.12 * f64::from(samples), "{kinds:?}: {read} reads for {samples} samples");
+        if kinds.len() == 4 {
+            // One of each pair finishes the sample, and only one of the four has read it.
+            assert!(went_on <= 1.3 * f64::from(samples), "{kinds:?}: {went_on} were finished");
+        }
+    }
+}
+
+/// A job that does not ask for five seconds has no claim to what stands in the window.
+#[test]
+fn what_stands_ready_for_a_paused_job_is_given_up() {
+    let samples = 400;
+    let fake = Arc::new(Fake::fixed(64));
+    let engine = Engine::new(2).unwrap();
+    let pool = pool(samples, 0.5, 64);
+    let [steady, sleeper] = [0; 2].map(|_| sharing(&fake, &pool, options(10, 2)));
+    let mut sleeping = start(&engine, &sleeper, samples, 10, 0);
+    take(&mut sleeping).unwrap();
+    let mut run = start(&engine, &steady, samples, 10, 0);
+    for _ in 0..15 {
+        take(&mut run).unwrap();
+    }
+    assert!(pool.window_used_bytes() > 50 * 64, "much stands ready for the other");
+    std::thread::sleep(Duration::from_millis(5_600));
+    // What was kept for it goes when a worker next asks for something to do.
+    let begun = Instant::now();
+    while pool.window_used_bytes() > 0 {
+        assert!(
+            begun.elapsed() < support::PATIENCE,
+            "something still stands ready for a job that has paused"
+        );
+        take(&mut run).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut rest = finish(&mut sleeping, &mut BTreeMap::new());
+    rest.dedup();
+    assert_eq!(rest.len(), samples as usize - 10, "it lost nothing but reuse");
 }
 
 #[test]

@@ -63,19 +63,24 @@ fn keep(form: &DecodedForm, bytes: &[u8]) -> Vec<u8> {
 }
 
 fn from_kept(form: &DecodedForm, kept: &[u8], epoch: u32) -> Vec<u8> {
+    if_usable(form, kept, epoch).expect("its own copy")
+}
+
+/// The sample from a copy that may have been kept for another pipeline; `None` when it is of no use to this one.
+fn if_usable(form: &DecodedForm, kept: &[u8], epoch: u32) -> Option<Vec<u8>> {
     let head = kept[..DecodedLayout::HEAD_BYTES].try_into().expect("a head");
     let layout = DecodedLayout::from_head(head).expect("layout");
     assert_eq!(layout.bytes(), kept.len());
     let (mut worker, mut plan) = (Worker::new(Limits::default()), Plan::default());
-    form.draw(&layout, &mut SampleRng::new(1, epoch, SampleId(5)), &mut plan).expect("drawn");
+    form.draw(&layout, &mut SampleRng::new(1, epoch, SampleId(5)), &mut plan).ok()?;
     let read = |rows: Rows, out: &mut [u8]| {
         for (index, row) in out.chunks_exact_mut(rows.bytes).enumerate() {
             row.copy_from_slice(&kept[rows.start + index * rows.stride..][..rows.bytes]);
         }
         out.len() == rows.bytes * rows.count
     };
-    worker.recall(&layout, &plan, read).expect("recalled");
-    finish(&mut worker, form.rest(&layout), &plan)
+    worker.recall(&layout, &plan, read).ok()?;
+    Some(finish(&mut worker, form.rest(&layout), &plan))
 }
 
 fn op() -> impl Strategy<Value = Value> {
@@ -137,6 +142,56 @@ proptest! {
             prop_assert_eq!(from_file(&pipeline, &bytes, epoch), from_kept(&form, &kept, epoch), "epoch {}", epoch);
         }
     }
+}
+
+proptest! {
+    #![proptest_config(config())]
+    /// Whatever a copy was kept for, it gives another pipeline either nothing or what the file would.
+    #[test]
+    fn a_sample_kept_for_another_pipeline_is_right_or_of_no_use(
+        ops in prop::collection::vec(op(), 0..4),
+        others in prop::collection::vec(op(), 0..4),
+        begins_alike in any::<bool>(),
+        dct_scaling in any::<[bool; 2]>(),
+        width in 30..260u16,
+        height in 30..260u16,
+    ) {
+        let others = if begins_alike { [&ops[..ops.len().min(1)], &others[..]].concat() } else { others };
+        let [first, second] = [(ops, dct_scaling[0]), (others, dct_scaling[1])].map(|(ops, dct_scaling)| {
+            Pipeline::from_json(&Value::from(ops).to_string(), PipelineOptions { dct_scaling }).expect("a pipeline")
+        });
+        let bytes = jpeg(width, height, jpeg_encoder::SamplingFactor::F_2_2);
+        let (first, form) = (DecodedForm::new(&first), DecodedForm::new(&second));
+        let kept = keep(&first, &bytes);
+        let alike = first.likeness() == form.likeness();
+        for epoch in 0..6 {
+            let found = if_usable(&form, &kept, epoch);
+            prop_assert!(found.is_some() || !alike, "alike, and of no use: {}", form.likeness());
+            if let Some(found) = found {
+                prop_assert_eq!(from_file(&second, &bytes, epoch), found, "epoch {}", epoch);
+            }
+        }
+    }
+}
+
+#[test]
+fn transforms_that_decode_alike_are_known_to() {
+    let form = |tail: &str| {
+        let text = CROP.trim_end_matches(']').to_owned() + tail + "]";
+        DecodedForm::new(&Pipeline::from_json(&text, PipelineOptions::default()).expect("a pipeline"))
+    };
+    let jitter =
+        r#",{"op":"color_jitter","brightness":[0.5,1.5],"contrast":null,"saturation":null,"hue":null}"#;
+    assert_eq!(form("").likeness(), form(jitter).likeness());
+    let (one, other) = (jpeg(300, 200, jpeg_encoder::SamplingFactor::F_2_2), fixture("png_RGB.png"));
+    for bytes in [one, other] {
+        assert_eq!(keep(&form(""), &bytes), keep(&form(jitter), &bytes));
+    }
+    let resize = r#"[{"op":"resize","size":50,"max_size":null,"interpolation":"bilinear","antialias":true}]"#;
+    let resized =
+        DecodedForm::new(&Pipeline::from_json(resize, PipelineOptions::default()).expect("a pipeline"));
+    assert_ne!(resized.likeness(), form("").likeness());
+    assert!(resized.is_on_the_way() && !form("").is_on_the_way());
 }
 
 const CROP: &str = r#"[{"op":"random_resized_crop","size":[40,40],"scale":[0.08,1.0],"ratio":[0.75,1.3333],

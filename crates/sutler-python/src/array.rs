@@ -17,6 +17,8 @@ enum Owner {
     Batch(Arc<sutler_engine::Batch>),
     /// A batch whose samples were padded; the same.
     Padded(Arc<sutler_engine::Batch>),
+    /// All batches of a job.
+    Memory(Arc<sutler_engine::Arena>),
     /// A sample with a buffer of its own.
     Bytes(Arc<Vec<u8>>),
     /// Labels or ids.
@@ -32,6 +34,7 @@ impl Owner {
             Owner::Padded(batch) => batch
                 .block_of_padded()
                 .map_or(std::ptr::null_mut(), |padded| padded.values().as_ptr().cast_mut().cast()),
+            Owner::Memory(arena) => arena.as_ptr(),
             Owner::Bytes(bytes) => bytes.as_ptr().cast_mut(),
             Owner::Integers(values) => values.as_ptr().cast_mut().cast(),
         };
@@ -146,6 +149,13 @@ impl Array {
         }
         let strides = dense(&shape);
         Some(Self { owner: Owner::Batch(Arc::clone(batch)), shape, strides, value_type, offset })
+    }
+
+    /// The memory of all batches, for worker threads to write to.
+    pub fn memory(arena: Arc<sutler_engine::Arena>) -> Self {
+        let (_, bytes) = arena.range();
+        let owner = Owner::Memory(arena);
+        Self { owner, shape: vec![bytes as i64], strides: vec![1], value_type: ValueType::U8, offset: 0 }
     }
 
     /// Plain bytes.

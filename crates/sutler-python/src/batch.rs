@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sutler_engine::Padding;
+use sutler_engine::{Padding, Parcel};
 use sutler_media::{Layout, OutputSpec};
 
 use crate::array::Array;
+use crate::handover::python_object;
 use crate::served::Positions;
+
+/// A sample that a worker prepared: its row, whether it is in the block there, and what is not.
+type Row = (usize, bool, Option<Py<PyAny>>);
 
 /// A finished batch; the arrays it hands out share its memory.
 #[pyclass(frozen)]
@@ -60,11 +64,16 @@ impl Batch {
         self.inner.take_owned().into_iter().map(Array::floats).collect()
     }
 
-    /// The samples that worker processes prepared: row in the block, whether it is there, and what is not.
-    fn take_rows(&self) -> Vec<(usize, bool, Option<Array>)> {
-        let beside = |payload: Vec<u8>| (!payload.is_empty()).then(|| Array::bytes(payload));
+    /// The samples that workers prepared: row in the block, whether it is there, and what is not; that as bytes from a
+    /// process, and from a thread as the object it left.
+    fn take_rows(&self, py: Python<'_>) -> PyResult<Vec<Row>> {
+        let beside = |payload: Parcel| match payload {
+            Parcel::Bytes(bytes) if bytes.is_empty() => Ok(None),
+            Parcel::Bytes(bytes) => Py::new(py, Array::bytes(bytes)).map(|array| Some(array.into_any())),
+            Parcel::Object(object) => Ok(python_object(&object, py)),
+        };
         let rows = self.inner.take_foreign();
-        rows.into_iter().map(|(row, sample)| (row, sample.in_block, beside(sample.payload))).collect()
+        rows.into_iter().map(|(row, sample)| Ok((row, sample.in_block, beside(sample.payload)?))).collect()
     }
 
     /// An array in the batch's shared memory.

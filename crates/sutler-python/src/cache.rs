@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
-use sutler_core::Policy;
-use sutler_store::cache::{Backing, CacheError, CacheOptions, MemoryError};
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyByteArray;
+use sutler_core::{Form, Policy, SampleId};
+use sutler_store::cache::{
+    Backing, CacheError, CacheOptions, Corrupt, Extent, MemoryError, Offer, Pieces, Reader,
+};
 
 use crate::dataset::Dataset;
+use crate::dlpack::take_descriptor;
 
-/// A cache for the samples of one dataset, as one pipeline makes them.
+/// A cache for the samples of one dataset, as one pipeline or a dataset written in Python makes them.
 #[pyclass(frozen)]
 pub struct Cache {
     pub inner: Arc<sutler_store::cache::Cache>,
@@ -21,6 +26,29 @@ fn cache_error(error: &CacheError) -> PyErr {
         CacheError::Memory(MemoryError::System { .. }) => PyMemoryError::new_err(error.to_string()),
         _ => PyValueError::new_err(error.to_string()),
     }
+}
+
+fn read_policy(policy: &str) -> PyResult<Policy> {
+    match policy {
+        "pinned" => Ok(Policy::Pinned),
+        "lru" => Ok(Policy::Lru),
+        "random" => Ok(Policy::Random),
+        other => Err(PyValueError::new_err(format!("policy={other:?} is not a policy"))),
+    }
+}
+
+/// So many bytes, as somebody copies and verifies them; `None` when they turn out to be bad.
+fn copied<'py>(
+    py: Python<'py>,
+    bytes: usize,
+    copy: impl FnOnce(&mut [u8]) -> Result<(), Corrupt>,
+) -> PyResult<Option<Bound<'py, PyByteArray>>> {
+    let mut good = true;
+    let array = PyByteArray::new_with(py, bytes, |out| {
+        good = copy(out).is_ok();
+        Ok(())
+    })?;
+    Ok(good.then_some(array))
 }
 
 #[pymethods]
@@ -38,12 +66,7 @@ impl Cache {
         seed: u64,
         any_split: bool,
     ) -> PyResult<Self> {
-        let policy = match policy {
-            "pinned" => Policy::Pinned,
-            "lru" => Policy::Lru,
-            "random" => Policy::Random,
-            other => return Err(PyValueError::new_err(format!("policy={other:?} is not a policy"))),
-        };
+        let policy = read_policy(policy)?;
         let options = CacheOptions {
             budget_bytes,
             samples: dataset.samples() as usize,
@@ -60,6 +83,43 @@ impl Cache {
         Ok(Self { inner: Arc::new(inner.map_err(|error| cache_error(&error))?) })
     }
 
+    /// A cache for what the deterministic part of a dataset written in Python returns, in memory that worker processes can map.
+    #[staticmethod]
+    #[pyo3(signature = (*, samples, budget_bytes, policy, seed))]
+    fn of_prepared(samples: u32, budget_bytes: u64, policy: &str, seed: u64) -> PyResult<Self> {
+        let options = CacheOptions {
+            budget_bytes,
+            samples: samples as usize,
+            split: [0, 100],
+            policy: read_policy(policy)?,
+            seed,
+            backing: Backing::Shared,
+        };
+        let inner = sutler_store::cache::Cache::new(&options).map_err(|error| cache_error(&error))?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// A copy of what is kept of a sample's deterministic part, if anything is. One that is damaged is dropped.
+    fn recall<'py>(&self, py: Python<'py>, sample: u32) -> PyResult<Option<Bound<'py, PyByteArray>>> {
+        let sample = SampleId(sample);
+        let Some(held) = self.inner.get(sample, Form::Decoded) else { return Ok(None) };
+        let bytes = held.len();
+        let whole = Pieces { start: 0, piece: bytes, stride: bytes, count: 1 };
+        let found = copied(py, bytes, |out| held.read(whole, out))?;
+        drop(held);
+        if found.is_none() {
+            self.inner.discard(sample, Form::Decoded);
+        }
+        Ok(found)
+    }
+
+    /// Keeps what a sample's deterministic part returned, if there is room for it.
+    fn keep(&self, sample: u32, data: PyBackedBytes) {
+        if let Some(seat) = self.inner.reserve(SampleId(sample), &Offer::decoded(data.len())) {
+            seat.commit(&[&data]);
+        }
+    }
+
     /// Splits the budget anew.
     fn set_split(&self, encoded_percent: u32, decoded_percent: u32) -> PyResult<()> {
         self.inner
@@ -70,6 +130,36 @@ impl Cache {
     /// What it holds, as JSON.
     fn figures(&self) -> PyResult<String> {
         serde_json::to_string(&self.inner.figures()).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+}
+
+/// A trainer's cache, as its worker processes read it.
+#[pyclass(frozen)]
+pub struct CacheReader {
+    inner: Reader,
+}
+
+#[pymethods]
+impl CacheReader {
+    /// Maps the file behind the cache and closes the descriptor with this object.
+    #[new]
+    fn new(descriptor: i32, blocks: u32, slots: u64) -> PyResult<Self> {
+        let file = take_descriptor(descriptor);
+        let inner = Reader::open(file, Extent { blocks, slots }).map_err(|error| {
+            PyOSError::new_err(format!("the loader's cache cannot be mapped by this worker: {error}"))
+        })?;
+        Ok(Self { inner })
+    }
+
+    /// A copy of the entry that begins at a block and that the trainer holds; `None` when it is damaged.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        sample: u32,
+        first_block: u32,
+    ) -> PyResult<Option<Bound<'py, PyByteArray>>> {
+        let Ok(bytes) = self.inner.len(first_block) else { return Ok(None) };
+        copied(py, bytes, |out| self.inner.read(first_block, SampleId(sample), Form::Decoded, out))
     }
 }
 

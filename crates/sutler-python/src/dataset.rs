@@ -203,7 +203,7 @@ impl Dataset {
     fn audio_folder(
         py: Python<'_>,
         root: PathBuf,
-        extensions: Vec<String>,
+        extensions: Option<Vec<String>>,
         allow_empty: bool,
         io: &str,
         mono: bool,
@@ -212,7 +212,7 @@ impl Dataset {
         bytes_max: u64,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let listing = ListingSpec::ImageFolder { root, extensions: Some(extensions), allow_empty };
+        let listing = ListingSpec::ImageFolder { root, extensions, allow_empty };
         let media = MediaSpec::Audio { values_max, mono, seconds_max };
         let spec = DatasetSpec { listing, direct: parse_io(io)?, media, bytes_max };
         Self::list(py, spec, progress)
@@ -255,6 +255,14 @@ impl Dataset {
             fingerprint: self.fingerprint,
             spec: self.spec.clone(),
         })
+    }
+
+    /// Changes the rate of a throttled dataset, for everybody who reads from it.
+    fn set_rate(&self, bytes_per_s: f64) -> PyResult<()> {
+        let Some(rate) = &self.rate else {
+            return Err(PyValueError::new_err("this dataset has no rate to change; make it with throttled"));
+        };
+        rate.set(bytes_per_s).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
     fn __len__(&self) -> usize {

@@ -8,18 +8,21 @@ use pyo3::exceptions::{
     PyIndexError, PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError,
 };
 use pyo3::prelude::*;
+use sutler_core::CrewLimits;
 use sutler_engine::{
-    Canceller, JobOptions, Key, Next, ProcessOptions, ProcessPreparation, Revive, RunError, ServingOrder,
+    Canceller, Connection, JobOptions, Key, Next, Pool, ProcessOptions, ProcessPreparation, Revive, RunError,
+    ServingOrder,
 };
 use sutler_media::{DType, Layout, OutputSpec};
 use sutler_service::spec::{EpochSpec, JobError, JobSpec, Memory, PolicySpec, SequenceSpec};
-use sutler_service::{ClientError, RemoteJob, RemoteRun, pool_of_one};
+use sutler_service::{ClientError, RemoteJob, RemoteRun, pool_here};
 
 use crate::agent::{AgentChoice, client_error};
 use crate::batch::Batch;
 use crate::cache::Cache;
 use crate::dataset::Dataset;
 use crate::errors::run_error;
+use crate::handover::Handover;
 use crate::pipeline::Pipeline;
 use crate::served::Served;
 
@@ -48,24 +51,41 @@ fn positions(indices: &[i64], samples: u32) -> PyResult<Vec<u64>> {
 pub struct Engine {
     /// Taken by `close`.
     inner: Mutex<Option<sutler_engine::Engine>>,
-    threads: usize,
 }
 
 #[pymethods]
 impl Engine {
+    /// `threads` workers; with `threads_max` that many at first, and as many as the demand takes from then on.
     #[new]
-    fn new(threads: usize) -> PyResult<Self> {
-        let inner = sutler_engine::Engine::new(threads).map_err(|error| {
+    #[pyo3(signature = (threads, threads_max=None))]
+    fn new(threads: usize, threads_max: Option<usize>) -> PyResult<Self> {
+        let started = match threads_max {
+            None => sutler_engine::Engine::new(threads),
+            Some(workers_max) => {
+                let limits = CrewLimits { workers_min: 1, workers_max, cores: threads };
+                sutler_engine::Engine::elastic(limits, sutler_engine::LOOK_EVERY)
+            }
+        };
+        let inner = started.map_err(|error| {
             PyOSError::new_err(format!(
                 "{threads} worker threads could not be started: {error}; lower num_workers"
             ))
         })?;
-        Ok(Self { inner: Mutex::new(Some(inner)), threads })
+        Ok(Self { inner: Mutex::new(Some(inner)) })
     }
 
+    /// How many workers are on duty now.
     #[getter]
     fn threads(&self) -> usize {
-        self.threads
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.as_ref().map_or(0, sutler_engine::Engine::threads)
+    }
+
+    /// How the number of workers came about, where it follows the demand: seconds, workers and the reason.
+    fn crew_changes(&self) -> Vec<(f64, usize, &'static str)> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = inner.as_ref().map_or_else(Vec::new, sutler_engine::Engine::crew_changes);
+        changes.into_iter().map(|change| (change.seconds, change.workers, change.reason.name())).collect()
     }
 
     /// Whether the threads live in this process; false in a forked child.
@@ -80,7 +100,7 @@ impl Engine {
 
     /// Begins an epoch over all samples, from a cursor on. How many there are may be told anew for each epoch.
     #[allow(clippy::too_many_arguments)] // one call per epoch, by keyword
-    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size, samples=None, done=None))]
+    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size, samples=None, before=None, done=None))]
     fn start(
         &self,
         py: Python<'_>,
@@ -94,11 +114,13 @@ impl Engine {
         rank: u32,
         world_size: u32,
         samples: Option<u32>,
+        before: Option<&Served>,
         done: Option<&Served>,
     ) -> PyResult<Run> {
         let samples = samples.unwrap_or(job.samples);
         let sequence = SequenceSpec::Own { samples, shuffle, seed, batch_size, drop_last, rank, world_size };
-        self.begin(py, job, EpochSpec { epoch, consumed, done: done.map(Served::copy), sequence })
+        let (before, done) = (before.map(Served::copy), done.map(Served::copy));
+        self.begin(py, job, EpochSpec { epoch, consumed, before, done, sequence })
     }
 
     /// Begins an epoch that a sampler draws; see `Run.extend`.
@@ -115,7 +137,11 @@ impl Engine {
         done: Option<&Served>,
     ) -> PyResult<Run> {
         let sequence = SequenceSpec::Drawn { batch_size, drop_last };
-        self.begin(py, job, EpochSpec { epoch, consumed, done: done.map(Served::copy), sequence })
+        self.begin(
+            py,
+            job,
+            EpochSpec { epoch, consumed, before: None, done: done.map(Served::copy), sequence },
+        )
     }
 
     /// Begins an epoch that a batch sampler draws; see `Run.extend_batches`.
@@ -129,7 +155,11 @@ impl Engine {
         done: Option<&Served>,
     ) -> PyResult<Run> {
         let sequence = SequenceSpec::Batches;
-        self.begin(py, job, EpochSpec { epoch, consumed, done: done.map(Served::copy), sequence })
+        self.begin(
+            py,
+            job,
+            EpochSpec { epoch, consumed, before: None, done: done.map(Served::copy), sequence },
+        )
     }
 
     /// Ends the threads and waits for them.
@@ -148,11 +178,13 @@ impl Engine {
     fn begin(&self, py: Python<'_>, job: &Job, epoch: EpochSpec) -> PyResult<Run> {
         let inner = match &job.work {
             Work::Here(inner) => {
-                let engine = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-                let engine =
-                    engine.as_ref().ok_or_else(|| PyRuntimeError::new_err("the loader is closed"))?;
-                let run = py.detach(|| epoch.start(engine, inner)).map_err(value_error)?;
-                OpenRun::Here(Box::new(run))
+                // The interpreter is let go of first: another thread may hold the lock and wait for the interpreter.
+                let run = py.detach(|| {
+                    let engine = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+                    engine.as_ref().map(|engine| epoch.start(engine, inner))
+                });
+                let run = run.ok_or_else(|| PyRuntimeError::new_err("the loader is closed"))?;
+                OpenRun::Here(Box::new(run.map_err(value_error)?))
             }
             Work::Agent(remote) => {
                 let started = py.detach(|| remote.start(epoch));
@@ -186,12 +218,17 @@ fn serving_order(lateness: Option<u32>) -> ServingOrder {
     lateness.map_or(ServingOrder::Strict, |lateness| ServingOrder::Ready { lateness })
 }
 
-/// Takes over a socket that Python has detached from its own object.
-fn take_socket(descriptor: i32) -> UnixStream {
-    UnixStream::from(crate::dlpack::take_descriptor(descriptor))
+/// The way to a worker as Python tells it: a socket that it has detached from its own object, and for a thread the counter.
+type Way = (i32, Option<Py<Handover>>);
+
+fn connect((descriptor, handover): Way) -> Connection {
+    Connection {
+        socket: UnixStream::from(crate::dlpack::take_descriptor(descriptor)),
+        handover: handover.map(|handover| handover.get().engine_side()),
+    }
 }
 
-/// Starts worker processes by calling back into Python.
+/// Starts workers by calling back into Python.
 struct PythonRevive {
     revive: Py<PyAny>,
     is_alive: Py<PyAny>,
@@ -213,10 +250,10 @@ impl Revive for PythonRevive {
         })
     }
 
-    fn revive(&self, worker: usize) -> std::io::Result<UnixStream> {
+    fn revive(&self, worker: usize) -> std::io::Result<Connection> {
         Python::attach(|py| {
-            let descriptor = self.revive.call1(py, (worker,)).and_then(|socket| socket.extract::<i32>(py));
-            descriptor.map(take_socket).map_err(|error| std::io::Error::other(error.to_string()))
+            let way = self.revive.call1(py, (worker,)).and_then(|way| way.extract::<Way>(py));
+            way.map(connect).map_err(|error| std::io::Error::other(error.to_string()))
         })
     }
 }
@@ -241,10 +278,10 @@ pub struct Job {
 
 #[pymethods]
 impl Job {
-    /// A job whose samples are prepared by worker processes. `revive` is called with a worker's number to start it anew and
-    /// returns its socket, `is_alive` to tell whether it runs, `post_mortem` how it ended.
+    /// A job whose samples are prepared by worker processes or threads. `revive` is called with a worker's number to start
+    /// it anew and returns the way to it, `is_alive` to tell whether it runs, `post_mortem` how it ended.
     #[staticmethod]
-    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None))]
+    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, cache=None))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
         batch_size: usize,
@@ -259,6 +296,7 @@ impl Job {
         errors_max: Option<u64>,
         errors_rate: Option<f64>,
         lateness: Option<u32>,
+        cache: Option<&Cache>,
     ) -> PyResult<Self> {
         let policy = parse_policy(errors, errors_max, errors_rate)?;
         let processes = ProcessPreparation::new(ProcessOptions {
@@ -266,6 +304,7 @@ impl Job {
             retry: policy != PolicySpec::Raise,
             slots: batches_ahead + batches_held,
             whole_batches,
+            cache: cache.map(|cache| Arc::clone(&cache.inner)),
         });
         let options = JobOptions {
             batch_size,
@@ -286,11 +325,11 @@ impl Job {
     }
 
     /// Talks to these workers from now on; the job takes the sockets over.
-    fn use_workers(&self, sockets: Vec<i32>) -> PyResult<()> {
-        let sockets = sockets.into_iter().map(take_socket).collect();
+    fn use_workers(&self, ways: Vec<Way>) -> PyResult<()> {
+        let connections = ways.into_iter().map(connect).collect();
         match &self.processes {
             Some(processes) => {
-                processes.use_workers(sockets).map_err(|error| PyOSError::new_err(error.to_string()))
+                processes.use_workers(connections).map_err(|error| PyOSError::new_err(error.to_string()))
             }
             None => Err(PyRuntimeError::new_err("this job has no worker processes")),
         }
@@ -319,9 +358,11 @@ impl Job {
         }
     }
 
+    /// A job that native threads do, or an agent. Those of one process that are `shared` can share what they prepare: the first
+    /// has a window of its own, and the others name it in `shares_with`.
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
-    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, pad=None, cache=None, agent=None, name=None))]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, pad=None, cache=None, agent=None, name=None, window_bytes=0, shares_with=None))]
     fn new(
         py: Python<'_>,
         dataset: &Dataset,
@@ -341,6 +382,8 @@ impl Job {
         cache: Option<&Cache>,
         agent: Option<AgentChoice>,
         name: Option<String>,
+        window_bytes: u64,
+        shares_with: Option<&Job>,
     ) -> PyResult<Self> {
         let spec = JobSpec {
             name,
@@ -371,7 +414,17 @@ impl Job {
                         JobError::Memory(_) | JobError::Cache(_) => PyMemoryError::new_err(text),
                     }
                 })?;
-                let pool = shared.then(|| pool_of_one(dataset.samples()));
+                let other = shares_with.and_then(|other| match &other.work {
+                    Work::Here(job) => job.pool().map(Arc::clone),
+                    Work::Agent(_) => None,
+                });
+                let pool = shared.then(|| {
+                    let samples = dataset.samples();
+                    other.unwrap_or_else(|| match window_bytes {
+                        0 => Pool::alone(samples, seed),
+                        _ => pool_here(samples, window_bytes),
+                    })
+                });
                 Work::Here(match pool {
                     Some(pool) => {
                         let name = pool.new_job();

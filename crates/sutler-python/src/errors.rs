@@ -2,7 +2,9 @@
 
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError};
 use pyo3::prelude::*;
-use sutler_engine::{Failure, RunError};
+use sutler_engine::{Failure, Parcel, RunError};
+
+use crate::handover::python_object;
 
 fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     py.import("sutler.errors")?.getattr(name)
@@ -11,10 +13,12 @@ fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
 /// A sample that failed, as an exception with fields.
 pub fn sample_error(py: Python<'_>, failure: &Failure) -> PyErr {
     if let Some(exception) = &failure.exception {
-        let made = py
-            .import("sutler._worker_errors")
-            .and_then(|module| module.getattr("rebuild"))
-            .and_then(|rebuild| rebuild.call1((exception.as_slice(),)));
+        let made = py.import("sutler._worker_errors").and_then(|module| module.getattr("rebuild")).and_then(
+            |rebuild| match exception {
+                Parcel::Bytes(bytes) => rebuild.call1((bytes.as_slice(),)),
+                Parcel::Object(object) => rebuild.call1((python_object(object, py),)),
+            },
+        );
         return made.map_or_else(|error| error, PyErr::from_value);
     }
     let made = class(py, "sample_error")

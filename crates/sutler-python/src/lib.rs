@@ -8,6 +8,7 @@ mod dataset;
 mod dlpack;
 mod engine;
 mod errors;
+mod handover;
 mod pipeline;
 mod plan;
 mod served;
@@ -26,7 +27,7 @@ use crate::errors::sample_error;
 use crate::served::without;
 
 /// The order of an epoch over `samples` samples.
-fn permutation(samples: u32, shuffle: bool, seed: u64, epoch: u32) -> Permutation {
+pub(crate) fn permutation(samples: u32, shuffle: bool, seed: u64, epoch: u32) -> Permutation {
     if shuffle { Permutation::shuffled(samples, seed, epoch) } else { Permutation::identity(samples) }
 }
 
@@ -40,11 +41,13 @@ mod _sutler {
     #[pymodule_export]
     use crate::batch::Batch;
     #[pymodule_export]
-    use crate::cache::{Cache, parse_size};
+    use crate::cache::{Cache, CacheReader, parse_size};
     #[pymodule_export]
     use crate::dataset::Dataset;
     #[pymodule_export]
     use crate::engine::{Engine, Job, Run};
+    #[pymodule_export]
+    use crate::handover::Handover;
     #[pymodule_export]
     use crate::pipeline::{Pipeline, draw};
     #[pymodule_export]
@@ -147,10 +150,10 @@ mod _sutler {
         Ok(batches.into_iter().map(|batch| batch.into_iter().map(|sample| sample.0).collect()).collect())
     }
 
-    /// The batches of a rank's epoch from a cursor on, without what is done; with each, how much of the epoch is consumed
-    /// after it and the positions it takes.
+    /// The batches of a rank's epoch from a cursor on, without what was done before the rest was dealt out and what the rank
+    /// has done since; with each, how much of the epoch is consumed after it and the positions it takes.
     #[pyfunction]
-    #[pyo3(signature = (samples, *, shuffle, seed, epoch, consumed, batch_size, drop_last, rank, world_size, done=None))]
+    #[pyo3(signature = (samples, *, shuffle, seed, epoch, consumed, batch_size, drop_last, rank, world_size, before=None, done=None))]
     #[allow(clippy::too_many_arguments)] // one call per epoch, by keyword
     fn plan_batches(
         samples: u32,
@@ -162,20 +165,22 @@ mod _sutler {
         drop_last: bool,
         rank: u32,
         world_size: u32,
+        before: Option<&Served>,
         done: Option<&Served>,
     ) -> PyResult<Vec<(Vec<u32>, u64, Positions)>> {
         let shard = Shard::new(rank, world_size).map_err(|error| PyValueError::new_err(error.to_string()))?;
         let spec = JobSpec { batch_size, drop_last, shard };
-        let plan =
-            EpochPlan::new(permutation(samples, shuffle, seed, epoch), &spec, JobCursor { epoch, consumed })
-                .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let plan = without(plan, done);
+        let order = permutation(samples, shuffle, seed, epoch);
+        let cursor = JobCursor { epoch, consumed };
+        let plan = match before {
+            Some(before) => EpochPlan::dealt_anew(order, &before.copy(), &spec, cursor),
+            None => EpochPlan::new(order, &spec, cursor),
+        };
+        let plan = without(plan.map_err(|error| PyValueError::new_err(error.to_string()))?, done);
         let batch = |index| {
-            let samples = plan.batch(index).samples.iter().map(|id| id.0).collect();
-            let start = index * u64::from(batch_size);
-            let end = (start + u64::from(batch_size)).min(plan.steps());
-            let positions = (start..end).map(|step| plan.position(step)).collect();
-            (samples, plan.cursor_after(index + 1).consumed, Positions(positions))
+            let batch = plan.batch(index);
+            let samples = batch.samples.iter().map(|id| id.0).collect();
+            (samples, plan.cursor_after(index + 1).consumed, Positions(batch.positions))
         };
         Ok((0..plan.batches()).map(batch).collect())
     }

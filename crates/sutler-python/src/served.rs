@@ -4,7 +4,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sutler_core::{EpochPlan, Ledger, SavedLedger};
+use sutler_core::{EpochPlan, JobCursor, Ledger, SavedLedger, done_by_ranks, places_of};
+
+use crate::permutation;
 
 /// Some positions of an epoch.
 #[pyclass(frozen)]
@@ -52,6 +54,42 @@ impl Served {
                 Ledger::load(&saved).map_err(|error| damaged(format!("make no sense ({error})")))?
             }
         };
+        Ok(Self { ledger: Mutex::new(ledger) })
+    }
+
+    /// The places of an epoch's sequence that a whole job has done: those `before`, when the rest was last dealt out, and
+    /// those of its ranks since. Their books are by position, or `by_sample`.
+    #[staticmethod]
+    #[pyo3(signature = (ranks, *, samples, shuffle, seed, epoch, consumed, by_sample, before=None))]
+    #[allow(clippy::too_many_arguments)] // one call per resumed job, by keyword
+    fn by_ranks(
+        ranks: Vec<PyRef<'_, Served>>,
+        samples: u32,
+        shuffle: bool,
+        seed: u64,
+        epoch: u32,
+        consumed: u64,
+        by_sample: bool,
+        before: Option<&Served>,
+    ) -> PyResult<Self> {
+        let order = permutation(samples, shuffle, seed, epoch);
+        let before = before.map(Served::copy);
+        let ranks: Vec<Ledger> = ranks.iter().map(|rank| rank.copy()).collect();
+        let whole = if by_sample {
+            let books: Vec<SavedLedger> = before
+                .into_iter()
+                .chain(ranks.iter().map(|samples| places_of(&order, samples)))
+                .map(|book| book.save())
+                .collect();
+            Ledger::union(&books)
+        } else {
+            done_by_ranks(&order, JobCursor { epoch, consumed }, before.as_ref(), &ranks)
+        };
+        let ledger = whole.map_err(|error| {
+            PyValueError::new_err(format!(
+                "the states are damaged: their served positions make no sense ({error})"
+            ))
+        })?;
         Ok(Self { ledger: Mutex::new(ledger) })
     }
 

@@ -1,25 +1,33 @@
 //! The host agent: one engine, a socket, and a thread for each client.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::Write;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags};
+use serde::Serialize;
 use serde_json::{Value, json};
 use sutler_engine::{Engine, Job};
 
 use crate::catalogue::Catalogue;
 use crate::channel::{Channel, wait_readable};
+use crate::http::{Http, HttpError, HttpOptions};
 use crate::message::{Answer, Answered, HELLO, Refusal};
 use crate::rendezvous::{BindError, Rendezvous, trusted_peer};
 use crate::session::Session;
 use crate::shelf::{Shelf, ShelfOptions};
 use crate::spec::JobSpec;
+
+/// How often the agent looks what of its memory is still of use.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Over which time a job's pace is measured.
+const PACE_OVER: Duration = Duration::from_secs(10);
 
 /// How an agent is run.
 #[derive(Clone, Debug)]
@@ -30,6 +38,8 @@ pub struct AgentOptions {
     pub threads: usize,
     /// What is kept and shared.
     pub shelf: ShelfOptions,
+    /// Where people can look at it, if they can.
+    pub http: Option<HttpOptions>,
 }
 
 /// Why an agent cannot run.
@@ -38,6 +48,9 @@ pub enum AgentError {
     /// Its socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] BindError),
+    /// Its page cannot be served.
+    #[error(transparent)]
+    Http(#[from] HttpError),
     /// Its threads cannot be started.
     #[error("{threads} worker threads could not be started: {source}; lower --threads")]
     Threads {
@@ -57,6 +70,50 @@ pub struct JobEntry {
     pub job: Weak<Job>,
     /// How many batches the client holds.
     pub held: usize,
+    /// How far its latest epoch is.
+    pub progress: Option<Progress>,
+    pace: Pace,
+}
+
+impl JobEntry {
+    pub fn new(spec: JobSpec, job: &Arc<Job>) -> Self {
+        Self { spec, job: Arc::downgrade(job), held: 0, progress: None, pace: Pace::default() }
+    }
+}
+
+/// How far an epoch is.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Progress {
+    pub epoch: u32,
+    /// Batches delivered since it was begun or resumed.
+    pub batches: u64,
+    /// How many there will be, as far as is known.
+    pub planned: Option<u64>,
+}
+
+/// How many samples there were at some moments of late.
+#[derive(Default)]
+struct Pace {
+    marks: VecDeque<(Instant, u64)>,
+}
+
+impl Pace {
+    fn note(&mut self, samples: u64) {
+        let now = Instant::now();
+        while self.marks.front().is_some_and(|(at, _)| now.duration_since(*at) > PACE_OVER) {
+            self.marks.pop_front();
+        }
+        self.marks.push_back((now, samples));
+    }
+
+    fn samples_per_s(&self) -> f64 {
+        match (self.marks.front(), self.marks.back()) {
+            (Some((from, before)), Some((to, after))) if to > from => {
+                (after - before) as f64 / to.duration_since(*from).as_secs_f64()
+            }
+            _ => 0.0,
+        }
+    }
 }
 
 /// A host agent.
@@ -84,11 +141,12 @@ impl Agent {
             socket: options.socket.clone(),
             engine,
             catalogue: Catalogue::default(),
-            shelf: Shelf::new(options.shelf),
+            shelf: Shelf::new(options.shelf, threads),
             jobs: Mutex::default(),
             clients: Mutex::default(),
         });
-        Ok(Listening { agent, rendezvous })
+        let http = options.http.map(Http::open).transpose()?;
+        Ok(Listening { agent, rendezvous, http })
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -129,14 +187,26 @@ impl Agent {
         Ok(())
     }
 
-    pub(crate) fn note_held(&self, client: u64, held: usize) {
+    pub(crate) fn note(&self, client: u64, held: usize, progress: Option<Progress>) {
         if let Some(entry) = self.jobs().get_mut(&client) {
             entry.held = held;
+            entry.progress = progress;
+        }
+    }
+
+    /// Sees to what has to be seen to now and then.
+    fn look(&self) {
+        self.shelf.look();
+        for entry in self.jobs().values_mut() {
+            if let Some(job) = entry.job.upgrade() {
+                entry.pace.note(job.metrics().snapshot().samples);
+            }
         }
     }
 
     pub(crate) fn leave(&self, client: u64) {
         self.jobs().remove(&client);
+        self.shelf.leave(client);
     }
 
     /// What the agent is doing, as JSON.
@@ -149,12 +219,26 @@ impl Agent {
             .filter_map(|(client, entry)| {
                 let job = entry.job.upgrade()?;
                 let snapshot = job.metrics().snapshot();
+                let delivered = snapshot.samples + snapshot.failed;
+                let reads_per_sample =
+                    (delivered > 0).then(|| snapshot.storage_reads as f64 / delivered as f64);
                 Some(json!({
                     "name": entry.spec.name,
                     "pid": pid_of(client),
+                    "client": client,
                     "dataset": entry.spec.dataset.place().display().to_string(),
+                    "progress": entry.progress,
                     "samples": snapshot.samples,
+                    "samples_per_s": entry.pace.samples_per_s(),
                     "batches": snapshot.batches,
+                    "failed": snapshot.failed,
+                    "seconds": snapshot.seconds,
+                    "wait_seconds": snapshot.wait_seconds,
+                    "stalls": snapshot.stalls,
+                    "served": snapshot.served,
+                    "storage_reads": snapshot.storage_reads,
+                    "storage_bytes": snapshot.storage_bytes,
+                    "reads_per_sample": reads_per_sample,
                     "batches_held": entry.held,
                     "memory_bytes": job.arena().map_or(0, |arena| arena.range().1),
                 }))
@@ -209,6 +293,7 @@ pub(crate) fn say(text: &str) {
 pub struct Listening {
     agent: Arc<Agent>,
     rendezvous: Rendezvous,
+    http: Option<Http>,
 }
 
 impl Listening {
@@ -218,17 +303,35 @@ impl Listening {
         &self.agent.socket
     }
 
+    /// Where people can look at it, if they can.
+    #[must_use]
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.http.as_ref().map(Http::address)
+    }
+
     /// Serves clients until `stop` becomes readable. Then hangs up on all of them and removes the socket.
     ///
     /// # Errors
     /// When the socket fails.
-    pub fn serve(self, stop: &OwnedFd) -> Result<(), AgentError> {
+    pub fn serve(mut self, stop: &OwnedFd) -> Result<(), AgentError> {
+        let _http = self
+            .http
+            .take()
+            .map(|http| http.serve(&self.agent))
+            .transpose()
+            .map_err(AgentError::Listening)?;
         let mut threads = Vec::new();
         let mut number = 0;
+        let mut look_at = Instant::now() + LOOK_EVERY;
         let ended = loop {
-            match wait_readable(self.rendezvous.listener.as_fd(), Some(stop.as_fd()), None) {
+            if Instant::now() >= look_at {
+                self.agent.look();
+                look_at = Instant::now() + LOOK_EVERY;
+            }
+            match wait_readable(self.rendezvous.listener.as_fd(), Some(stop.as_fd()), Some(look_at)) {
                 Err(error) => break Err(AgentError::Listening(error)),
                 Ok(ready) if ready.other => break Ok(()),
+                Ok(ready) if !ready.socket => continue,
                 Ok(_) => {}
             }
             number += 1;

@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sutler_core::OrderError;
-use sutler_engine::{Arena, Engine, Failure, Job, RowSpec, RunError};
+use sutler_engine::{Arena, Engine, Failure, Job, Pool, RowSpec, RunError};
 use sutler_store::Files;
 
 use crate::agent::say;
 use crate::connection::{Connection, Reply};
 use crate::figures::Figures;
 use crate::message::{Answer, Bad, HELLO, Refusal, Request};
-use crate::shelf::pool_of_one;
 use crate::spec::{JobSpec, Memory};
 
 /// How often an agent that is gone is looked for.
@@ -24,8 +23,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// must not be sent for ever.
 const LOSSES_MAX: u32 = 5;
 
-/// Batches that are on their way: asked for before the trainer wants them.
-const BATCHES_UNDER_WAY: usize = 1;
+/// Small batches travel together, so that a message, which costs as much as preparing a small picture takes, is not needed for
+/// each of them: up to so many samples.
+const SAMPLES_TOGETHER: usize = 16;
 
 /// How long figures are waited for before those of a moment ago have to do.
 const FIGURES_PATIENCE: Duration = Duration::from_secs(1);
@@ -165,7 +165,11 @@ impl RemoteJob {
     /// # Errors
     /// When no agent is there.
     pub fn open(mut spec: JobSpec, options: RemoteJobOptions) -> Result<Arc<Self>, ClientError> {
-        spec.batches_held = spec.batches_held.saturating_add(BATCHES_UNDER_WAY);
+        // Besides those that the trainer holds, there are those that were asked for before it wants them; and where several come
+        // together, those that came with the one it has, and those it has done with and that the agent does not know of.
+        let together = batches_together(&spec);
+        let under_way = if together == 1 { 1 } else { 3 * together };
+        spec.batches_held = spec.batches_held.saturating_add(under_way);
         let mut connection = Box::new(Connection::open(&options.socket)?);
         let open = connection.ask(Request::Open { job: Box::new(spec.clone()) }).map_err(|error| {
             ClientError::NoAgent { path: options.socket.clone(), reason: error.to_string() }
@@ -377,7 +381,11 @@ impl RemoteJob {
         let job = self.spec.open(files.clone(), Memory::Own, None).map_err(|error| error.to_string());
         let job = job.map(|job| {
             let samples = u32::try_from(files.listing().len()).unwrap_or(u32::MAX);
-            if self.spec.shared { job.sharing(pool_of_one(samples), sutler_core::JobKey(0)) } else { job }
+            if self.spec.shared {
+                job.sharing(Pool::alone(samples, self.spec.seed), sutler_core::JobKey(0))
+            } else {
+                job
+            }
         });
         match engine.and_then(|engine| Ok(Alone { engine, job: job? })) {
             Ok(alone) => {
@@ -441,6 +449,11 @@ impl RemoteJob {
     pub(crate) fn note_success(&self) {
         self.losses.store(0, Ordering::Relaxed);
     }
+}
+
+/// How many batches of a job may come in one message.
+pub(crate) fn batches_together(spec: &JobSpec) -> usize {
+    (SAMPLES_TOGETHER / spec.batch_size.max(1)).max(1)
 }
 
 impl Link {

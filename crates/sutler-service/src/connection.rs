@@ -92,10 +92,12 @@ impl Connection {
     fn sort(&mut self, id: u64, answer: Answer, file: Option<OwnedFd>) {
         if !self.unwanted.remove(&id) {
             self.arrived.insert(id, (answer, file));
-        } else if let Answer::Batch(delivered) = answer
-            && let Place::Slot { slot } = delivered.place
-        {
-            self.released.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        } else if let Answer::Batches(batches) = answer {
+            let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
+            released.extend(batches.iter().filter_map(|delivered| match delivered.place {
+                Place::Slot { slot } => Some(slot),
+                Place::File { .. } | Place::Each { .. } => None,
+            }));
         }
     }
 

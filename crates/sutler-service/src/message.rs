@@ -14,7 +14,7 @@ use sutler_engine::{Failure, RunError};
 use crate::spec::{EpochSpec, JobSpec};
 
 /// Changes whenever an agent and a client of different versions would misunderstand each other.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The number of a connection's first request, which is the greeting.
 pub const HELLO: u64 = 1;
@@ -42,8 +42,8 @@ pub enum Request {
     ExtendBatches { run: u64, batches: Vec<Vec<u64>> },
     /// The sampler is at its end.
     EndDrawing { run: u64 },
-    /// The next batch. Nobody uses the batches in these slots any more.
-    Next { run: u64, released: Vec<usize> },
+    /// The next batch, and up to `most` in all if more are ready. Nobody uses the batches in these slots any more.
+    Next { run: u64, released: Vec<usize>, most: usize },
     /// The run's rest is not wanted.
     CallOff { run: u64 },
     /// The job's figures.
@@ -69,8 +69,8 @@ pub enum Answer {
     Opened { slots: Option<Slots>, row_bytes: Option<usize> },
     /// To `Start` and whatever changes the plan: how many batches the run has in all, once that is known.
     Planned { batches: Option<u64> },
-    /// To `Next`: here it is.
-    Batch(Box<Delivered>),
+    /// To `Next`: here they are. A file that comes along belongs to the last of them.
+    Batches(Vec<Delivered>),
     /// To `Next`: nothing was ready in a while; ask again.
     NotYet,
     /// To `Next`: the epoch is over.

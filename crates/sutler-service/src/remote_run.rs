@@ -1,5 +1,6 @@
 //! One epoch of a job that an agent does.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -9,21 +10,26 @@ use std::time::{Duration, Instant};
 use sutler_core::{EpochPlan, Ledger, SampleId};
 use sutler_engine::{Batch, Next, OwnSample, Received, Run, RunError};
 
-use crate::client::{Alone, ClientError, Life, RemoteJob, Standing, nonsense};
+use crate::client::{Alone, ClientError, Life, RemoteJob, Standing, batches_together, nonsense};
 use crate::connection::Reply;
 use crate::drawn::Drawn;
 use crate::figures::Clock;
-use crate::message::{Answer, Delivered, Place, Refusal, Request};
+use crate::message::{Answer, Bad, Delivered, Place, Refusal, Request};
 use crate::spec::{EpochError, EpochSpec};
 
 /// The consumer's end of one epoch, with the meaning of [`sutler_engine::Run`]. Dropping it calls the epoch off.
 ///
-/// It knows at any time where another agent would have to begin: after exactly what was delivered here.
+/// It knows at any time where another agent would have to begin: after exactly what came here. What of that the consumer has
+/// not had yet waits here, and is good whatever becomes of the agent.
 pub struct RemoteRun {
     job: Arc<RemoteJob>,
     number: u64,
-    /// The rest of the epoch.
+    /// The rest of the epoch, after what has come.
     rest: EpochSpec,
+    /// Batches that have come and the consumer has not had.
+    arrived: VecDeque<Arrived>,
+    /// How much of the epoch's sequence all ranks have consumed with what the consumer has had.
+    consumed: u64,
     /// What a sampler drew of the rest.
     drawn: Drawn,
     /// The whole epoch, where a sampler draws it.
@@ -43,6 +49,13 @@ pub struct RemoteRun {
     ended: bool,
 }
 
+/// A batch that has come.
+struct Arrived {
+    batch: Batch,
+    consumed: u64,
+    failures: Vec<Bad>,
+}
+
 impl RemoteJob {
     /// Begins an epoch; its preparation starts at once, if the agent is there.
     ///
@@ -55,7 +68,9 @@ impl RemoteJob {
         let mut run = RemoteRun {
             job: Arc::clone(self),
             number: self.number_run(),
+            consumed: epoch.consumed,
             rest: epoch,
+            arrived: VecDeque::new(),
             drawn: Drawn::default(),
             plan: batches.is_none().then_some(plan),
             batches,
@@ -89,7 +104,7 @@ impl RemoteRun {
     /// How much of the epoch's sequence all ranks have consumed, where batches are served in order.
     #[must_use]
     pub fn consumed(&self) -> u64 {
-        self.rest.consumed
+        self.consumed
     }
 
     /// A sampler of a dataset with `samples` samples has drawn these.
@@ -167,6 +182,9 @@ impl RemoteRun {
         self.clock.ask();
         let job = Arc::clone(&self.job);
         loop {
+            if let Some(batch) = self.hand_over() {
+                return Ok(Next::Batch(batch));
+            }
             if let Some(error) = &self.broken {
                 return Err(error.clone().into());
             }
@@ -184,13 +202,10 @@ impl RemoteRun {
                         for id in self.unchecked.drain(..) {
                             agent.connection.check(id)?;
                         }
-                        if let Some(next) = self.take(agent, reply)? {
-                            if matches!(next, Next::Batch(_)) {
-                                self.ask_ahead(agent);
-                            }
-                            return Ok(next);
-                        }
-                        if Instant::now() >= deadline {
+                        self.take(agent, reply)?;
+                        if !self.arrived.is_empty() {
+                            self.ask_ahead(agent);
+                        } else if !self.ended && Instant::now() >= deadline {
                             return Ok(Next::TimedOut);
                         }
                     }
@@ -218,7 +233,9 @@ impl RemoteRun {
 
     fn ask(&self, agent: &mut Life) -> std::io::Result<u64> {
         let released = agent.connection.take_released();
-        agent.connection.ask(Request::Next { run: self.number, released })
+        // While a sampler draws, the agent would wait for company that it has not been told of yet.
+        let most = if self.plan.is_none() { batches_together(self.job.spec()) } else { 1 };
+        agent.connection.ask(Request::Next { run: self.number, released, most })
     }
 
     /// Asks for the next batch before the trainer does, so that it is on its way while the trainer works. Not while a sampler
@@ -230,18 +247,21 @@ impl RemoteRun {
         }
     }
 
-    /// What the agent's answer to a request for a batch means; `None` when it has to be asked again.
-    fn take(&mut self, agent: &Life, (answer, file): Reply) -> Result<Option<Next>, ClientError> {
+    /// Takes note of the agent's answer to a request for a batch.
+    fn take(&mut self, agent: &Life, (answer, mut file): Reply) -> Result<(), ClientError> {
         match answer {
-            Answer::NotYet => Ok(None),
-            Answer::Batch(delivered) => self.receive(agent, *delivered, file).map(|b| Some(Next::Batch(b))),
+            Answer::NotYet => Ok(()),
+            Answer::Batches(batches) => batches.into_iter().try_for_each(|delivered| {
+                let file = if matches!(delivered.place, Place::Slot { .. }) { None } else { file.take() };
+                self.receive(agent, delivered, file)
+            }),
             Answer::End { failures, figures } => {
                 self.job.note_bad(self.number, failures);
                 self.ended = true;
                 let mut book = self.job.figures();
                 book.note(figures);
                 book.ended(&mut self.clock);
-                Ok(Some(Next::End))
+                Ok(())
             }
             Answer::Broken { error, failures } => {
                 self.job.note_bad(self.number, failures);
@@ -260,7 +280,7 @@ impl RemoteRun {
         agent: &Life,
         delivered: Delivered,
         file: Option<OwnedFd>,
-    ) -> Result<Batch, ClientError> {
+    ) -> Result<(), ClientError> {
         let out_of_memory = |reason: String| ClientError::Refused { kind: Refusal::Memory, reason };
         let (memory, owned) = match (delivered.place, &agent.arena, file) {
             (Place::Slot { slot }, Some(arena), _) => {
@@ -287,16 +307,33 @@ impl RemoteRun {
             owned,
         };
         let batch = Batch::received(delivered.index, agent.row, memory, samples);
-        self.job.note_bad(self.number, delivered.failures);
         if let Some(figures) = delivered.figures {
             self.job.figures().note(figures);
         }
-        self.note_delivered(&batch, delivered.consumed);
-        Ok(batch)
+        self.note_arrival(&batch, delivered.consumed);
+        let (consumed, failures) = (delivered.consumed, delivered.failures);
+        self.arrived.push_back(Arrived { batch, consumed, failures });
+        Ok(())
     }
 
-    /// A batch is in the consumer's hands: the rest of the epoch is what comes after it.
+    /// Gives the consumer a batch that has come.
+    fn hand_over(&mut self) -> Option<Batch> {
+        let Arrived { batch, consumed, failures } = self.arrived.pop_front()?;
+        self.job.note_bad(self.number, failures);
+        self.note_delivered(&batch, consumed);
+        Some(batch)
+    }
+
+    /// A batch is in the consumer's hands.
     fn note_delivered(&mut self, batch: &Batch, consumed: u64) {
+        if self.job.spec().lateness.is_none() {
+            self.consumed = consumed;
+        }
+        self.job.figures().delivered(&mut self.clock, batch.len());
+    }
+
+    /// A batch has come: the rest of the epoch is what comes after it.
+    fn note_arrival(&mut self, batch: &Batch, consumed: u64) {
         if self.job.spec().lateness.is_none() {
             self.drawn.forget(consumed.saturating_sub(self.rest.consumed));
             self.rest.consumed = consumed;
@@ -310,7 +347,6 @@ impl RemoteRun {
                 }
             }
         }
-        self.job.figures().delivered(&mut self.clock, batch.len());
         self.job.note_success();
     }
 
@@ -332,7 +368,10 @@ impl RemoteRun {
         *noted += failures.len();
         self.job.note_failures(self.number, failures.into_iter());
         match &answer {
-            Ok(Next::Batch(batch)) => self.note_delivered(batch, consumed),
+            Ok(Next::Batch(batch)) => {
+                self.note_arrival(batch, consumed);
+                self.note_delivered(batch, consumed);
+            }
             Ok(Next::End) => {
                 self.ended = true;
                 self.job.figures().ended(&mut self.clock);

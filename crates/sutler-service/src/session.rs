@@ -12,7 +12,7 @@ use serde_json::Value;
 use sutler_core::OrderError;
 use sutler_engine::{Batch, Job, Next, OwnSample, RowSpec, Run};
 
-use crate::agent::{Agent, JobEntry};
+use crate::agent::{Agent, JobEntry, Progress};
 use crate::catalogue::CatalogueError;
 use crate::channel::{Channel, Received, wait_readable};
 use crate::figures::FIGURES_EVERY;
@@ -22,6 +22,10 @@ use crate::spec::{JobError, JobSpec, Memory};
 /// How long a request for a batch is kept waiting before it is answered with "not yet": as long as anything else that
 /// the client asks meanwhile may have to wait.
 const NEXT_PATIENCE: Duration = Duration::from_millis(50);
+
+/// How long a batch waits for others that can travel with it, where the client has room for several. Workers go on meanwhile,
+/// so this delays a batch and not those behind it.
+const COMPANY_PATIENCE: Duration = Duration::from_micros(500);
 
 /// A request that cannot be granted.
 struct Refused(Refusal, String);
@@ -40,6 +44,8 @@ pub struct Session<'a> {
     /// Delivered batches by their slots, until the client says that it has done with them.
     held: HashMap<usize, Batch>,
     figures_sent: Instant,
+    /// How far the run is that was begun last, by its number.
+    progress: Option<(u64, Progress)>,
 }
 
 impl<'a> Session<'a> {
@@ -53,6 +59,7 @@ impl<'a> Session<'a> {
             failures_told: (0, 0),
             held: HashMap::new(),
             figures_sent: Instant::now(),
+            progress: None,
         }
     }
 
@@ -79,7 +86,7 @@ impl<'a> Session<'a> {
             };
             let descriptor = descriptor.as_ref().map(AsFd::as_fd).or(shared);
             channel.send(&Answered { id: asked.id, answer }, descriptor)?;
-            self.agent.note_held(self.number, self.held.len());
+            self.agent.note(self.number, self.held.len(), self.progress.map(|(_, progress)| progress));
         }
     }
 
@@ -93,6 +100,7 @@ impl<'a> Session<'a> {
                     .start(self.agent.engine(), job)
                     .map_err(|error| Refused(Refusal::Value, error.to_string()))?;
                 let batches = started.batches();
+                self.progress = Some((run, Progress { epoch: epoch.epoch, batches: 0, planned: batches }));
                 self.runs.insert(run, started);
                 self.failures_told = (run, 0);
                 Answer::Planned { batches }
@@ -109,11 +117,11 @@ impl<'a> Session<'a> {
                 plan.end();
                 Ok(())
             })?,
-            Request::Next { run, released } => {
+            Request::Next { run, released, most } => {
                 for slot in released {
                     self.held.remove(&slot);
                 }
-                return self.next(run);
+                return self.next(run, most);
             }
             Request::CallOff { run } => {
                 self.runs.remove(&run);
@@ -158,20 +166,23 @@ impl<'a> Session<'a> {
             };
             Refused(kind, error.to_string())
         };
-        let cache = self.agent.shelf().cache(&spec, samples).map_err(|error| refused(&error))?;
-        let mut job = spec.open(files, Memory::Shared, cache).map_err(|error| refused(&error))?;
-        if spec.shared {
-            let (pool, name) = self.agent.shelf().pool(&spec, samples, &job);
-            job = job.sharing(pool, name);
-        }
+        let shelf = self.agent.shelf();
+        let opened = shelf
+            .board(self.number, &spec, &files)
+            .and_then(|cache| spec.open(files, Memory::Shared, cache))
+            .map_err(|error| refused(&error));
+        // Whoever is refused has no part in what is shared, and may ask for something else.
+        let job = opened.inspect_err(|_| shelf.leave(self.number))?;
+        let job = shelf.seat(self.number, &spec, job);
         let slots = job.arena().map(|arena| arena.slots());
         let row_bytes = match job.row() {
             RowSpec::Fixed { bytes } => Some(bytes),
             RowSpec::Varies => None,
         };
-        self.agent
-            .enter(self.number, JobEntry { spec, job: Arc::downgrade(&job), held: 0 })
-            .map_err(|reason| Refused(Refusal::Value, reason))?;
+        self.agent.enter(self.number, JobEntry::new(spec, &job)).map_err(|reason| {
+            shelf.leave(self.number);
+            Refused(Refusal::Value, reason)
+        })?;
         self.job = Some(job);
         self.samples = samples;
         Ok(Answer::Opened { slots: slots.map(|(bytes, count)| Slots { bytes, count }), row_bytes })
@@ -182,30 +193,62 @@ impl<'a> Session<'a> {
         run: u64,
         change: impl FnOnce(&mut sutler_core::EpochPlan) -> Result<(), OrderError>,
     ) -> Result<Answer, Refused> {
-        let run = self.runs.get(&run).ok_or_else(no_run)?;
-        run.extend(change).map_err(|error| Refused(Refusal::Value, error.to_string()))?;
-        Ok(Answer::Planned { batches: run.batches() })
+        let open = self.runs.get(&run).ok_or_else(no_run)?;
+        open.extend(change).map_err(|error| Refused(Refusal::Value, error.to_string()))?;
+        let batches = open.batches();
+        if let Some((_, progress)) = self.progress.as_mut().filter(|(latest, _)| *latest == run) {
+            progress.planned = batches;
+        }
+        Ok(Answer::Planned { batches })
     }
 
-    fn next(&mut self, run: u64) -> Reply {
+    /// The next batch, and those that are ready soon after it.
+    fn next(&mut self, run: u64, most: usize) -> Reply {
         let job = Arc::clone(self.job.as_ref().ok_or_else(no_job)?);
-        let open = self.runs.get_mut(&run).ok_or_else(no_run)?;
-        let next = open.next(NEXT_PATIENCE);
-        let consumed = open.cursor().consumed;
-        let batch = match next {
-            Ok(Next::Batch(batch)) => batch,
-            Ok(Next::TimedOut) => return Ok((Answer::NotYet, None)),
-            Ok(Next::End) => {
-                let failures = self.new_failures(&job, run);
-                return Ok((Answer::End { failures, figures: figures(&job)? }, None));
+        let mut batches = Vec::new();
+        let mut file = None;
+        let mut patience = NEXT_PATIENCE;
+        let mut first_at = None;
+        while batches.len() < most.max(1) && file.is_none() {
+            let open = self.runs.get_mut(&run).ok_or_else(no_run)?;
+            match open.next(patience) {
+                Ok(Next::Batch(batch)) => {
+                    let delivered;
+                    (delivered, file) = self.deliver(&job, run, batch)?;
+                    batches.push(delivered);
+                    let first_at = first_at.get_or_insert_with(Instant::now);
+                    patience = COMPANY_PATIENCE.saturating_sub(first_at.elapsed());
+                }
+                Ok(Next::TimedOut) => break,
+                // What ends a run is said again when the client asks for more.
+                Ok(Next::End) | Err(_) if !batches.is_empty() => break,
+                Ok(Next::End) => {
+                    let failures = self.new_failures(&job, run);
+                    return Ok((Answer::End { failures, figures: figures(&job)? }, None));
+                }
+                Err(error) => {
+                    let failures = self.new_failures(&job, run);
+                    let error = Box::new((&error).into());
+                    return Ok((Answer::Broken { error, failures }, None));
+                }
             }
-            Err(error) => {
-                let failures = self.new_failures(&job, run);
-                let error = Box::new((&error).into());
-                return Ok((Answer::Broken { error, failures }, None));
-            }
-        };
-        let failures = self.new_failures(&job, run);
+        }
+        let answer = if batches.is_empty() { Answer::NotYet } else { Answer::Batches(batches) };
+        Ok((answer, file))
+    }
+
+    /// What is told about a batch, and the file that has to travel for it.
+    fn deliver(
+        &mut self,
+        job: &Job,
+        run: u64,
+        batch: Batch,
+    ) -> Result<(Delivered, Option<OwnedFd>), Refused> {
+        let consumed = self.runs.get(&run).map_or(0, |open| open.cursor().consumed);
+        if let Some((_, progress)) = self.progress.as_mut().filter(|(latest, _)| *latest == run) {
+            progress.batches += 1;
+        }
+        let failures = self.new_failures(job, run);
         let due = self.figures_sent.elapsed() >= FIGURES_EVERY;
         if due {
             self.figures_sent = Instant::now();
@@ -220,13 +263,13 @@ impl<'a> Session<'a> {
             positions: batch.positions().to_vec(),
             consumed,
             failures,
-            figures: if due { Some(figures(&job)?) } else { None },
+            figures: if due { Some(figures(job)?) } else { None },
             place,
         };
         if let Place::Slot { slot } = delivered.place {
             self.held.insert(slot, batch);
         }
-        Ok((Answer::Batch(Box::new(delivered)), file))
+        Ok((delivered, file))
     }
 
     /// The failures of a run that the client does not know; none of a run that another one has followed.

@@ -60,7 +60,7 @@ pub enum ListingSpec {
         /// The folder that holds them.
         #[serde(with = "path")]
         root: PathBuf,
-        /// What the name of a sample ends in; torchvision's list by default.
+        /// What the name of a sample ends in; by default torchvision's list, or the endings of sound files.
         extensions: Option<Vec<String>>,
         /// Whether a class may have no samples.
         allow_empty: bool,
@@ -98,7 +98,11 @@ impl DatasetSpec {
     fn list_all(&self, progress: &dyn Progress) -> Result<Listing, StoreError> {
         match &self.listing {
             ListingSpec::ImageFolder { root, extensions, allow_empty } => {
-                let mut options = FolderOptions { allow_empty: *allow_empty, ..FolderOptions::default() };
+                let defaults = match self.media {
+                    MediaSpec::Image { .. } => FolderOptions::default(),
+                    MediaSpec::Audio { .. } => FolderOptions::audio(),
+                };
+                let mut options = FolderOptions { allow_empty: *allow_empty, ..defaults };
                 if let Some(extensions) = extensions {
                     options.extensions.clone_from(extensions);
                 }
@@ -232,6 +236,31 @@ pub enum Memory {
 }
 
 impl JobSpec {
+    /// How these pictures are prepared.
+    ///
+    /// # Errors
+    /// When they are none, or the pipeline makes no sense.
+    pub fn preparation(
+        &self,
+        source: Arc<dyn Source>,
+        cache: Option<Arc<Cache>>,
+    ) -> Result<ImagePreparation, JobError> {
+        let MediaSpec::Image { pixels_max } = self.dataset.media else {
+            return Err(JobError::Pipeline("the samples are sound, not pictures".to_owned()));
+        };
+        let options = PipelineOptions { dct_scaling: self.dct_scaling };
+        let pipeline = Pipeline::from_json(&self.operations, options)
+            .map_err(|error| JobError::Pipeline(error.to_string()))?;
+        Ok(ImagePreparation {
+            source,
+            pipeline: Arc::new(pipeline),
+            layout: self.layout(),
+            limits: Limits { pixels_max, bytes_max: self.dataset.bytes_max },
+            seed: self.seed,
+            cache,
+        })
+    }
+
     /// The job over these samples.
     ///
     /// # Errors
@@ -243,19 +272,7 @@ impl JobSpec {
         cache: Option<Arc<Cache>>,
     ) -> Result<Arc<Job>, JobError> {
         let preparation: Arc<dyn Preparation> = match self.dataset.media {
-            MediaSpec::Image { pixels_max } => {
-                let options = PipelineOptions { dct_scaling: self.dct_scaling };
-                let pipeline = Pipeline::from_json(&self.operations, options)
-                    .map_err(|error| JobError::Pipeline(error.to_string()))?;
-                Arc::new(ImagePreparation {
-                    source,
-                    pipeline: Arc::new(pipeline),
-                    layout: self.layout(),
-                    limits: Limits { pixels_max, bytes_max: self.dataset.bytes_max },
-                    seed: self.seed,
-                    cache,
-                })
-            }
+            MediaSpec::Image { .. } => Arc::new(self.preparation(source, cache)?),
             MediaSpec::Audio { values_max, mono, .. } => {
                 let pipeline = audio::Pipeline::from_json(&self.operations)
                     .map_err(|error| JobError::Pipeline(error.to_string()))?;
@@ -322,7 +339,10 @@ pub struct EpochSpec {
     pub epoch: u32,
     /// How much of its sequence all ranks have consumed.
     pub consumed: u64,
-    /// What is done beyond that.
+    /// The places of its sequence that ranks had done beyond that when the rest was dealt out anew, if it was.
+    #[serde(with = "ledger")]
+    pub before: Option<Ledger>,
+    /// What this rank has done since.
     #[serde(with = "ledger")]
     pub done: Option<Ledger>,
     /// Where its order comes from.
@@ -420,7 +440,11 @@ impl EpochSpec {
                 } else {
                     Permutation::identity(samples)
                 };
-                EpochPlan::new(permutation, &sutler_core::JobSpec { batch_size, drop_last, shard }, cursor)?
+                let spec = sutler_core::JobSpec { batch_size, drop_last, shard };
+                match &self.before {
+                    Some(before) => EpochPlan::dealt_anew(permutation, before, &spec, cursor)?,
+                    None => EpochPlan::new(permutation, &spec, cursor)?,
+                }
             }
             SequenceSpec::Drawn { batch_size, drop_last } => {
                 EpochPlan::to_be_drawn(batch_size, drop_last, cursor)?
@@ -518,9 +542,8 @@ mod tests {
 
     #[test]
     fn an_epoch_that_travelled_has_the_same_rest() {
-        let mut done = Ledger::new(10);
-        done.lease(3).unwrap();
-        done.serve(3).unwrap();
+        let done = Ledger::with_served(10, [3]);
+        let before = Ledger::with_served(10, [0, 9]);
         let sequence = SequenceSpec::Own {
             samples: 10,
             shuffle: true,
@@ -530,13 +553,13 @@ mod tests {
             rank: 0,
             world_size: 1,
         };
-        let epoch = EpochSpec { epoch: 2, consumed: 0, done: Some(done), sequence };
+        let epoch = EpochSpec { epoch: 2, consumed: 1, before: Some(before), done: Some(done), sequence };
         let travelled: EpochSpec = serde_json::from_str(&serde_json::to_string(&epoch).unwrap()).unwrap();
         let samples = |epoch: &EpochSpec| {
             let plan = epoch.plan().unwrap();
             (0..plan.steps()).map(|step| plan.sample(step)).collect::<Vec<_>>()
         };
         assert_eq!(samples(&travelled), samples(&epoch));
-        assert_eq!(samples(&epoch).len(), 9);
+        assert_eq!(samples(&epoch).len(), 7);
     }
 }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sutler_core::plan::Split;
 use sutler_engine::{Batch, Engine, Next};
 use sutler_service::spec::{
     DatasetSpec, EpochSpec, JobSpec, ListingSpec, MediaSpec, Memory, PolicySpec, SequenceSpec,
@@ -35,7 +34,8 @@ impl Running {
         let listening = Agent::listen(&AgentOptions {
             socket: socket.to_owned(),
             threads: 2,
-            shelf: ShelfOptions { memory: 0, split: Split::new(100, 0, 0), window: 0.1 },
+            shelf: ShelfOptions { window: 0.1, ..ShelfOptions::default() },
+            http: None,
         })
         .unwrap();
         let (stop, stopped) = UnixStream::pair().unwrap();
@@ -99,7 +99,7 @@ fn epoch(number: u32) -> EpochSpec {
         rank: 0,
         world_size: 1,
     };
-    EpochSpec { epoch: number, consumed: 0, done: None, sequence }
+    EpochSpec { epoch: number, consumed: 0, before: None, done: None, sequence }
 }
 
 fn options(socket: &Path, patience: Duration) -> RemoteJobOptions {
@@ -318,7 +318,7 @@ fn requests_out_of_order_are_refused_and_the_agent_goes_on() {
     let agent = Running::start(socket);
     let mut stream = UnixStream::connect(socket).unwrap();
     for request in [
-        r#"{"id": 1, "request": {"next": {"run": 4, "released": [0, 99999]}}}"#,
+        r#"{"id": 1, "request": {"next": {"run": 4, "released": [0, 99999], "most": 99999}}}"#,
         r#"{"id": 2, "request": {"extend": {"run": 4, "indices": [1]}}}"#,
         r#"{"id": 3, "request": "figures"}"#,
         r#"{"id": 4, "request": {"call_off": {"run": 4}}}"#,

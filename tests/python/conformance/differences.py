@@ -51,6 +51,12 @@ DIFFERENCES = {
         sutler="They are seeded for each sample from seed, epoch and index, so they do not.",
         reason="Samples are handed to whichever worker is free, and the data stay the same on any machine.",
     ),
+    "threads_without_a_gil": Difference(
+        torch="Workers are processes on every Python; `multiprocessing_context` takes its start methods only.",
+        sutler="They are threads where Python has no interpreter lock, unless a start method is given; "
+        '`multiprocessing_context="thread"` asks for threads anywhere.',
+        reason="Threads that run at the same time need no pickling, no copies of the dataset and no time to start.",
+    ),
     "ready_by_sample": Difference(
         torch="With `in_order=False` whole batches overtake each other; each is what the sampler drew.",
         sutler="Samples do: a batch is filled with those that are ready. What a batch sampler drew stays together.",

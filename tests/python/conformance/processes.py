@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import multiprocessing
@@ -45,15 +46,24 @@ def _is_servant(pid: int) -> bool:
     return any(servant in command for servant in SERVANTS)
 
 
-def wait_until_gone(pids: Iterable[int], seconds: float = 8.0) -> set[int]:
-    """Those of the processes that are still there when time is up."""
+#: Seconds that processes of a busy machine may take to end or to answer. Only those that hang take as long.
+PATIENCE = 60.0
+
+
+def wait_until_gone(pids: Iterable[int], seconds: float = PATIENCE, *, collect: bool = True) -> set[int]:
+    """Those of the processes that are still there when time is up.
+
+    What an exception's traceback holds in a cycle goes only when garbage is collected. Without `collect` no finalizer
+    runs meanwhile, for it would swallow what a signal's handler raises.
+    """
     left = set(pids)
     deadline = time.monotonic() + seconds
     while True:
         left = {pid for pid in left if is_alive(pid)}
         if not left or time.monotonic() > deadline:
             return left
-        gc.collect()  # what an exception's traceback holds in a cycle goes only now
+        if collect:
+            gc.collect()
         time.sleep(0.02)
 
 
@@ -70,7 +80,7 @@ def members(group: int) -> set[int]:
     return found
 
 
-def in_a_child(function: Callable[[], Any], seconds: float = 30.0) -> Any:
+def in_a_child(function: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     """Runs a function in a forked process of its own, returns what it returns, and checks that nothing stays behind.
 
     For what would disturb the test runner: PyTorch raises a worker's death wherever the main thread happens to be.
@@ -89,7 +99,8 @@ def in_a_child(function: Callable[[], Any], seconds: float = 30.0) -> Any:
         child.join()
         left = wait_until_gone(members(child.pid or 0))
         for pid in left:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ends after all
+                os.kill(pid, signal.SIGKILL)
     assert not left, f"{len(left)} worker processes outlive the loader"
     return result
 

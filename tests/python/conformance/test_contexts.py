@@ -50,6 +50,15 @@ def test_every_start_method_serves_the_same(load: Callable[..., Any], method: st
     assert all(sample["worker"] == 0 and sample["count"] == 50 for batch in batches for sample in batch)
 
 
+def test_threads_can_be_asked_for(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
+    options = {"batch_size": 2, "num_workers": 1, "multiprocessing_context": "thread"}
+    if differs("threads_without_a_gil"):
+        assert flat(load(Numbers(4), **options)) == [0, 1, 2, 3]
+    else:
+        with raises(ValueError, match="valid start method"):
+            load(Numbers(4), **options)
+
+
 def test_a_context_object_serves_as_well_as_its_name(load: Callable[..., Any]) -> None:
     context = multiprocessing.get_context("fork")
     assert flat(load(Numbers(4), batch_size=2, num_workers=1, multiprocessing_context=context)) == [

@@ -25,7 +25,7 @@ def run(loader_class: Any, body: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", f"import sys; sys.path[:] = {[tests, *sys.path]!r}\n{script}"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=processes.PATIENCE,
         check=False,
     )
 
@@ -60,4 +60,4 @@ def test_workers_end_when_the_trainer_is_killed(loader_class: Any) -> None:
     )
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 2
-    assert not processes.wait_until_gone(pids, seconds=12)
+    assert not processes.wait_until_gone(pids)

@@ -21,12 +21,14 @@ TRAINER = Path(__file__).with_name("trainer.py")
 MARK = "SUTLER_LEFT_BEHIND"
 #: What the thread is called by which a worker watches its trainer; the kernel keeps 15 characters.
 WATCH = "sutler-lifeline"
+#: What the command of Python's fork server, and of all it forks, says.
+SERVER = "multiprocessing.forkserver"
 #: How long a job may take to come to its end, whatever was done to it. Workers that do not end get five seconds first.
-END_SECONDS = 20.0
+END_SECONDS = 60.0
 #: How long a worker may stay after the trainer, and how long anything may. A process that is still starting finds out
-#: when it has imported what it needs, which takes its time on a busy machine.
-GONE_SECONDS = 3.0
-STARTED_SECONDS = 20.0
+#: when it has imported what it needs, which takes its time on a busy machine. Samples that are stuck take far longer.
+GONE_SECONDS = 20.0
+STARTED_SECONDS = 60.0
 
 #: What may be done to a job, and the exit codes that are right afterwards. A job that was already done ends with 0.
 DEEDS: dict[str, set[int]] = {
@@ -150,12 +152,8 @@ class Job:
         self.mark = f"{os.getpid()}-{each.seed}-{time.monotonic_ns()}"
         self.temporary = folder / "tmp"
         self.temporary.mkdir(parents=True)
-        #: When the deed was done: was there a worker that could clean up, and which shared memory had a name?
-        self.had_workers = False
-        #: Whether the job itself ends its workers at that moment.
-        self._ends_workers = each.moment == "closing" or (
-            each.moment.startswith("ending") and not each.settings["persistent"]
-        )
+        #: When the deed was done: did Python's fork server run, and which shared memory had a name?
+        self.had_server = False
         self.shared: set[str] = set()
         self.said: list[str] = []
         self._heard = threading.Condition()
@@ -210,8 +208,9 @@ class Job:
 
     def do(self, deed: str, pause: float) -> None:
         """Does to the job what the round says; `pause` lies between the two halves of a deed that has two."""
-        self.had_workers = not self._ends_workers and bool(self.workers())
-        self.shared = {name for pid in marked(self.mark) for name in mapped_by(pid)}
+        pids = marked(self.mark)
+        self.had_server = any(SERVER in command_of(pid) for pid in pids)
+        self.shared = {name for pid in pids for name in mapped_by(pid)}
         acts: dict[str, Callable[[], None]] = {
             "nothing": lambda: None,
             "kill the trainer": lambda: self.signal(signal.SIGKILL),
@@ -277,8 +276,8 @@ class Job:
         """What the job has left so far."""
         processes = [f"process {pid} ({command_of(pid)[:80]})" for pid in marked(self.mark)]
         files = [str(path) for path in self.temporary.rglob("*")]
-        if not self.had_workers and self.trainer.returncode in (-signal.SIGKILL, -signal.SIGTERM):
-            # Python's own, for its fork server; a worker would have deleted it.
+        if not self.had_server and self.trainer.returncode in (-signal.SIGKILL, -signal.SIGTERM):
+            # Python makes this folder in the moment before it starts its fork server, which deletes it.
             files = [path for path in files if "/pymp-" not in path]
         return [*processes, *files, *(name for name in self.shared if os.path.exists(name))]
 

@@ -17,7 +17,7 @@ if importlib.util.find_spec("torch") is None:
 @pytest.fixture(autouse=True)
 def no_processes_left() -> Iterator[None]:
     yield
-    deadline = time.monotonic() + 8
+    deadline = time.monotonic() + 60
     while multiprocessing.active_children():
         assert time.monotonic() < deadline, "worker processes outlive the loader"
         gc.collect()

@@ -13,13 +13,11 @@ from benchmarks import streams
 from benchmarks.__main__ import main
 
 
-def seat_in_this_process(*given: Any) -> Executor:
+def seat_in_this_process(take: Any, *given: Any) -> Executor:
     """A process for each would import torch again, which takes longer than the rest."""
-    return ThreadPoolExecutor(1, initializer=streams._take_seat, initargs=given)
+    return ThreadPoolExecutor(1, initializer=take, initargs=given)
 
 
-# PyTorch's iterators may say something in their finalizers; that is not what is tested here.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_everybody_gets_every_batch_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

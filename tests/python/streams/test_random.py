@@ -89,6 +89,7 @@ def seed_numpy(worker: int) -> None:
     np.random.seed(1000 + worker)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "options", [{"num_workers": 1}, {"num_workers": 3, "worker_init_fn": seed_numpy}], ids=str
 )
@@ -98,16 +99,19 @@ def test_random_numbers_go_on_in_workers(kind: type[Any], options: dict[str, Any
     states: list[Any] = []
     with sutler.Loader(kind(14), **options) as loader:
         whole = []
-        for batch in loader:
+        iterator = iter(loader)
+        states.append(loader.state_dict())
+        for batch in iterator:
             whole.append(batch)
             states.append(json.loads(json.dumps(loader.state_dict())))
-    for step, state in enumerate(states[:-1], start=1):
+    for step, state in enumerate(states[:-1]):
         torch.manual_seed(step)  # seeds that are drawn anew would be others
         with sutler.Loader(kind(14), **options) as resumed:
             resumed.load_state_dict(state)
             assert list(resumed) == whole[step:], f"from batch {step}"
 
 
+@pytest.mark.processes
 def test_random_numbers_go_on_in_later_epochs_of_workers_that_stay() -> None:
     options: dict[str, Any] = {
         "batch_size": 2,
@@ -118,12 +122,14 @@ def test_random_numbers_go_on_in_later_epochs_of_workers_that_stay() -> None:
     with sutler.Loader(ShuffleBuffer(8), **options) as loader:
         first = list(loader)
         next(iter(loader))  # an epoch that was left: what was read ahead was drawn all the same
-        states, second = [], []
-        for batch in loader:
+        iterator = iter(loader)
+        loader.set_epoch(2)  # so that a checkpoint no longer belongs to the epoch that was left
+        states, second = [loader.state_dict()], []
+        for batch in iterator:
             second.append(batch)
             states.append(loader.state_dict())
     assert first != second
-    for step, state in enumerate(states, start=1):
+    for step, state in enumerate(states):
         with sutler.Loader(ShuffleBuffer(8), **options) as resumed:
             list(resumed)  # its workers stay, and have drawn other numbers
             resumed.load_state_dict(state)
@@ -158,6 +164,7 @@ def test_without_workers_the_trainers_generators_are_the_trainers_to_save(kind: 
             assert again["progress"]["workers"] == moments[-1][0]["progress"]["workers"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", [0, 2])
 def test_going_on_with_a_stream_leaves_the_trainers_numbers_alone(workers: int) -> None:
     loader = sutler.Loader(Drawing(9), batch_size=2, num_workers=workers)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import sutler
 import torch
+from sutler import _processes
 
 from .datasets import WORKERS, Itself, Plain, StatefulDataset, StatefulIterator, make, numbers, share
 
@@ -160,33 +161,44 @@ class Endless(Plain):
 
 @pytest.mark.parametrize("device", [None, "cpu"])
 @pytest.mark.parametrize("persistent", [False, True])
-def test_an_epoch_can_be_left_while_batches_are_on_their_way(device: str | None, persistent: bool) -> None:
-    loader = make(Endless(0), 2, device=device, persistent_workers=persistent)
+def test_an_epoch_can_be_left_while_batches_are_on_their_way(
+    device: str | None, persistent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_processes, "END_SECONDS", 60.0)  # on a busy machine workers may need more than usual
+    options = {"persistent_workers": persistent, "multiprocessing_context": "fork"}
+    loader = make(Endless(0), 2, device=device, **options)
+    workers: set[Any] = set()
     for _ in range(3):
         for number, batch in enumerate(loader):
             assert int(batch[1]) == int(batch[0]) + 1
             if number == 3:
+                workers.update(multiprocessing.active_children())
                 break
-    started = time.monotonic()
     loader.close()
-    assert time.monotonic() - started < 3
+    assert [worker.exitcode for worker in workers] == [0] * (2 if persistent else 6), "some had to be killed"
 
 
-class Slow(Plain):
-    """Takes its time from the third sample on."""
+class Held(Plain):
+    """Comes to its third sample when it is let go."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.let_go = multiprocessing.get_context("fork").Event()
 
     def __iter__(self) -> Iterator[int]:
         for number in share(self.count):
-            if number >= 2:
-                time.sleep(1.5)
+            if number == 2:
+                self.let_go.wait(60)
             yield number
 
 
 def test_timeout() -> None:
-    iterator = iter(make(Slow(4), 1, timeout=0.3))
+    dataset = Held(4)
+    iterator = iter(make(dataset, 1, timeout=3, multiprocessing_context="fork"))
     assert next(iterator).tolist() == [0, 1]
-    with pytest.raises(RuntimeError, match=r"DataLoader timed out after 0\.3 seconds"):
+    with pytest.raises(RuntimeError, match="DataLoader timed out after 3 seconds"):
         next(iterator)
+    dataset.let_go.set()
     del iterator
 
 
@@ -200,6 +212,7 @@ class Dying(Plain):
             yield number
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_killed_worker_is_an_error_at_once(persistent: bool) -> None:
     loader = make(Dying(8), 1, persistent_workers=persistent)
@@ -207,12 +220,10 @@ def test_a_killed_worker_is_an_error_at_once(persistent: bool) -> None:
         iterator = iter(loader)
         pid = multiprocessing.active_children()[0].pid
         assert numbers([next(iterator), next(iterator)]) == [[0, 1], [2, 3]]
-        started = time.monotonic()
         with pytest.raises(
             sutler.errors.WorkerError, match=rf"pid {pid}\) was killed by signal 9 \(SIGKILL\)"
         ) as caught:
             next(iterator)
-        assert time.monotonic() - started < 3
         assert caught.value.sample == 4
         del iterator, caught
         gc.collect()
@@ -230,7 +241,7 @@ class Broken(Plain):
 def test_an_exception_keeps_its_class_and_traceback() -> None:
     iterator = iter(make(Broken(5), 1))
     next(iterator)
-    with pytest.raises(KeyError, match=r"(?s)in DataLoader worker process 0.*no such shard"):
+    with pytest.raises(KeyError, match=r"(?s)in DataLoader worker (process|thread) 0.*no such shard"):
         next(iterator)
     assert list(iterator) == []  # the generator has ended, and with it the epoch
     del iterator
@@ -309,8 +320,11 @@ def test_a_forked_child_goes_on_where_its_parent_was() -> None:
     assert numbers(iterator) == whole[1:]
 
 
+@pytest.mark.processes
 def test_workers_end_with_a_trainer_that_is_killed(
-    run_script: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+    run_script: Callable[..., subprocess.CompletedProcess[str]],
+    wait_until_gone: Callable[[list[int]], list[int]],
+    tmp_path: Path,
 ) -> None:
     done = run_script(
         """
@@ -335,9 +349,4 @@ os.kill(os.getpid(), signal.SIGKILL)
     )
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 2
-    deadline = time.monotonic() + 8
-    while any(
-        Path(f"/proc/{pid}").exists() and " Z" not in Path(f"/proc/{pid}/stat").read_text() for pid in pids
-    ):
-        assert time.monotonic() < deadline, "worker processes outlive the trainer"
-        time.sleep(0.05)
+    assert wait_until_gone(pids) == [], "worker processes outlive the trainer"

@@ -61,8 +61,11 @@ def plain(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
     native = sutler.ImageFolder(photos, TRANSFORM)
     early = make(native)  # before there is a process group
     assert (early.world_size, len(early)) == (1, 11)
+    assert len(ids_of(early)) == 11
+    waiting = iter(make(Pairs()))
     torch.distributed.init_process_group("gloo")
     results: dict[str, Any] = {"world_size": early.world_size, "rank": early.rank}
+    results["waiting"] = ids_of(waiting)
 
     makers = {"native": lambda: early, "python": lambda: make(Pairs()), "sampler": lambda: sampled(native)}
     for name, maker in makers.items():
@@ -191,6 +194,34 @@ def lightning(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
     }
 
 
+def fabric(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
+    """Lightning Fabric's DDP strategy."""
+    from lightning.fabric import Fabric
+    from sutler.integrations.fabric import setup_dataloaders
+
+    fabric = Fabric(accelerator="cpu", strategy="ddp", devices=2)
+    fabric.launch()
+    classifier = Classifier()
+    model, optimizer = fabric.setup(classifier, torch.optim.SGD(classifier.parameters(), 0.1))
+    loader: Any = setup_dataloaders(fabric, make(sutler.ImageFolder(photos, TRANSFORM)))
+    trained = []
+    for step, (images, labels, ids) in enumerate(loader):
+        optimizer.zero_grad()
+        fabric.backward(model(images, labels)["loss"])
+        optimizer.step()
+        trained.append(ids.tolist())
+        if step == 1:
+            fabric.save(folder / "state.ckpt", {"model": model, "loader": loader})
+    resumed = make(loader.dataset)
+    fabric.load(folder / "state.ckpt", {"model": model, "loader": resumed})
+    return {
+        "world_size": fabric.world_size,
+        "rank": fabric.global_rank,
+        "trained": trained,
+        "rest": ids_of(resumed),
+    }
+
+
 def transformers(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
     """Transformers' Trainer."""
     import transformers
@@ -240,6 +271,7 @@ if __name__ == "__main__":
         "plain": plain,
         "accelerate": accelerated,
         "lightning": lightning,
+        "fabric": fabric,
         "transformers": transformers,
     }
     results = parts[part](photos, spoiled, Path(folder))

@@ -81,6 +81,15 @@ def test_ranks_share_every_epoch(run_job: Any, world_size: int, kind: str) -> No
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
+def test_an_iterator_that_was_there_before_its_process_group_serves_its_ranks_share(
+    run_job: Any, world_size: int
+) -> None:
+    results = run_job("plain", world_size)
+    check_each_sample_once([rank["waiting"] for rank in results])
+    assert [rank["waiting"] for rank in results] == [rank["python"]["epochs"][0] for rank in results]
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
 def test_a_distributed_sampler_decides_each_rank(run_job: Any, world_size: int) -> None:
     for rank, result in enumerate(run_job("plain", world_size)):
         sampler = data.DistributedSampler(range(41), world_size, rank, shuffle=True, seed=2)
@@ -138,6 +147,14 @@ def test_lightning_shares_and_resumes_over_ranks(run_job: Any, photos: Path) -> 
         assert rank["trained"] == [batch for _ in range(2) for batch in loader_ids(loader)]
         assert rank["rest"] == rank["trained"][4:]
         assert rank["weights"][0] == rank["weights"][1] == results[0]["weights"][0]
+
+
+def test_fabric_shares_and_resumes_over_ranks(run_job: Any) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    results = run_job("fabric", 2)
+    check_each_sample_once([rank["trained"] for rank in results])
+    for rank in results:
+        assert rank["rest"] == rank["trained"][2:]
 
 
 def loader_ids(loader: Loader) -> list[list[int]]:

@@ -20,8 +20,10 @@ pub struct KeepStats {
 /// Decides which samples stay in memory, in which form, inside one [`Partition`].
 ///
 /// An entry is *offered*, then *kept* or refused; while it is kept it can be *held* by readers; it leaves when it is evicted,
-/// or removed by its owner. What is held never leaves. The bytes of everything kept never grow past the budget: while a share that
-/// shrank is still larger than it should be, because its entries are held, the others wait for the room.
+/// or removed by its owner. What is held never leaves. The bytes of everything kept never grow past the budget.
+///
+/// A share that shrinks is not emptied: what it has beyond its new size is still of use, and leaves only as another form, or the window, needs the
+/// room. Where all that could leave is held, the others wait.
 #[derive(Clone, Debug)]
 pub struct Keeper {
     partition: Partition,
@@ -70,8 +72,8 @@ impl Keeper {
         bytes: u64,
         evicted: &mut Vec<(SampleId, Form)>,
     ) -> Admission {
-        let room_bytes =
-            self.partition.total_bytes().saturating_sub(self.used_bytes() + self.window_used_bytes);
+        self.make_room(sample, form, bytes, evicted);
+        let room_bytes = self.room_bytes();
         self.with_shelf(form, evicted, |shelf, leaving| shelf.offer(sample, bytes, room_bytes, leaving))
             .unwrap_or(Admission::TooLarge)
     }
@@ -81,9 +83,46 @@ impl Keeper {
         self.shelf_mut(form).is_some_and(|shelf| shelf.hold(sample))
     }
 
-    /// A reader is done. Where the share has shrunk meanwhile, the entry may leave now. False when nobody held it.
+    /// What the budget has left for the forms: the window's share is not theirs, nor what it still occupies beyond that.
+    fn room_bytes(&self) -> u64 {
+        let window_bytes = self.window_used_bytes.max(self.partition.window_bytes);
+        self.partition.total_bytes().saturating_sub(self.used_bytes() + window_bytes)
+    }
+
+    /// Has forms that are beyond their share give up as much as a sample needs that has a right to its place, or nothing where that would not be
+    /// enough.
+    fn make_room(&mut self, sample: SampleId, form: Form, bytes: u64, evicted: &mut Vec<(SampleId, Form)>) {
+        let leaving_bytes = self.shelf(form).and_then(|shelf| shelf.leaving_bytes(sample, bytes));
+        let Some(leaving_bytes) = leaving_bytes else { return };
+        let missing_bytes = bytes.saturating_sub(self.room_bytes().saturating_add(leaving_bytes));
+        let spare_bytes: u64 = self.shelves.iter().map(Shelf::spare_bytes).sum();
+        if missing_bytes > 0 && missing_bytes <= spare_bytes {
+            self.give_up(missing_bytes, evicted);
+        }
+    }
+
+    /// Has forms that are beyond their share give up so many bytes, or all they can.
+    fn give_up(&mut self, bytes: u64, evicted: &mut Vec<(SampleId, Form)>) {
+        let target_bytes = self.used_bytes().saturating_sub(bytes);
+        for form in KEPT {
+            let missing_bytes = self.used_bytes().saturating_sub(target_bytes);
+            self.with_shelf(form, evicted, |shelf, leaving| shelf.give_up(missing_bytes, leaving));
+        }
+    }
+
+    /// Sees to it that all forms together have no more than the window leaves them.
+    fn trim(&mut self, evicted: &mut Vec<(SampleId, Form)>) {
+        let for_forms = self.partition.total_bytes() - self.partition.window_bytes;
+        self.give_up(self.used_bytes().saturating_sub(for_forms), evicted);
+    }
+
+    /// A reader is done. Where the budget has shrunk meanwhile, the entry may leave now. False when nobody held it.
     pub fn release(&mut self, sample: SampleId, form: Form, evicted: &mut Vec<(SampleId, Form)>) -> bool {
-        self.with_shelf(form, evicted, |shelf, leaving| shelf.release(sample, leaving)).unwrap_or(false)
+        let released = self.shelf_mut(form).is_some_and(|shelf| shelf.release(sample));
+        if released {
+            self.trim(evicted);
+        }
+        released
     }
 
     /// Forgets an entry that its owner wants to drop (a bad copy, a dataset that is closed). False when it is not kept or somebody
@@ -92,14 +131,14 @@ impl Keeper {
         self.shelf_mut(form).is_some_and(|shelf| shelf.remove(sample))
     }
 
-    /// Splits the budget anew. Shares that shrink let go of what nobody holds at once, and of the rest as it is released.
+    /// Splits the budget anew. Nothing leaves as long as all of it fits the new budget; what does not fit leaves at once, or as it is
+    /// released.
     pub fn set_partition(&mut self, partition: Partition, evicted: &mut Vec<(SampleId, Form)>) {
         self.partition = partition;
-        for form in KEPT {
-            self.with_shelf(form, evicted, |shelf, leaving| {
-                shelf.set_budget(partition.bytes_of(form), leaving);
-            });
+        for (form, shelf) in KEPT.into_iter().zip(&mut self.shelves) {
+            shelf.set_budget(partition.bytes_of(form));
         }
+        self.trim(evicted);
     }
 
     /// The split in force.
@@ -137,7 +176,7 @@ impl Keeper {
         self.shelf(form).map_or(0, Shelf::len)
     }
 
-    /// Whether a form has more than its share, because what should leave is still held.
+    /// Whether a form has more than its share, because nobody has needed the room yet.
     #[must_use]
     pub fn is_over_share(&self, form: Form) -> bool {
         self.shelf(form).is_some_and(|shelf| shelf.used_bytes() > shelf.budget_bytes())

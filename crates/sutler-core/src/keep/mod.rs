@@ -13,15 +13,17 @@
 //! No policy that serves every sample once can miss less than `a`, so `Pinned` is the default and the other two are kept for
 //! orders with repetition and to be compared against. The tests hold each of them to its closed form.
 //!
-//! One byte budget is split over the forms by a [`Partition`]; a [`Keeper`] decides inside it, by the sizes the samples really
+//! One byte budget is [divided](divide) over datasets, and each part split over the forms by a [`Partition`]; a [`Keeper`] decides inside it, by the sizes the samples really
 //! have. It holds no sample itself: it is told what was read and answers what to keep and what to let go; the memory
 //! belongs to whoever asks. Augmented samples that several jobs share do not live here but in the window of
 //! [`SharedOrder`](crate::SharedOrder), which gets its share of the same budget.
 
+mod division;
 mod keeper;
 mod partition;
 mod shelf;
 
+pub use division::divide;
 pub use keeper::{KeepStats, Keeper};
 pub use partition::{Partition, PartitionError};
 pub use shelf::{Admission, Policy, ShelfStats};

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::slots::Slots;
 use crate::{SampleId, SampleRng, Stream};
 
 /// Who leaves when a new sample needs room.
@@ -69,8 +70,7 @@ pub(super) struct Shelf {
     used_bytes: u64,
     /// What could leave right now: the bytes of all entries that nobody holds.
     loose_bytes: u64,
-    slots: Vec<Entry>,
-    free: Vec<u32>,
+    slots: Slots<Entry>,
     slot_of: Vec<u32>,
     oldest: u32,
     newest: u32,
@@ -87,8 +87,7 @@ impl Shelf {
             budget_bytes,
             used_bytes: 0,
             loose_bytes: 0,
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slots::new(),
             slot_of: Vec::new(),
             oldest: NONE,
             newest: NONE,
@@ -107,7 +106,7 @@ impl Shelf {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.in_use()
     }
 
     pub(super) fn stats(&self) -> ShelfStats {
@@ -125,7 +124,7 @@ impl Shelf {
             return false;
         };
         self.stats.hits += 1;
-        if self.policy == Policy::Lru && self.slots[slot as usize].holds == 0 {
+        if self.policy == Policy::Lru && self.slots[slot].holds == 0 {
             self.take_out(slot);
             self.put_in(slot);
         }
@@ -166,24 +165,17 @@ impl Shelf {
         let free_bytes = self.budget_bytes.saturating_sub(self.used_bytes).min(room_bytes);
         let missing_bytes = bytes.saturating_sub(free_bytes);
         if missing_bytes > 0 {
+            // A shelf that was larger once comes down to its share on this occasion.
+            let target_bytes = self.used_bytes.saturating_sub(missing_bytes).min(self.budget_bytes - bytes);
             // Asked before anybody leaves: an offer that is refused in the end must not have emptied the shelf.
-            if self.policy == Policy::Pinned || self.loose_bytes < missing_bytes {
+            let leaving_bytes = missing_bytes.max(self.used_bytes - target_bytes);
+            if self.policy == Policy::Pinned || self.loose_bytes < leaving_bytes {
                 return Admission::NoRoom;
             }
-            let target_bytes = self.used_bytes - missing_bytes;
             self.shrink_to(target_bytes, evicted);
         }
         let entry = Entry { sample, bytes, holds: 0, older: NONE, newer: NONE };
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.slots[slot as usize] = entry;
-                slot
-            }
-            None => {
-                self.slots.push(entry);
-                (self.slots.len() - 1) as u32
-            }
-        };
+        let slot = self.slots.insert(entry);
         if self.slot_of.len() <= sample.index() {
             self.slot_of.resize(sample.index() + 1, NONE);
         }
@@ -194,27 +186,45 @@ impl Shelf {
         Admission::Kept
     }
 
-    /// Sets the share. Loose entries leave until the rest fits; held ones leave when they are released.
-    pub(super) fn set_budget(&mut self, budget_bytes: u64, evicted: &mut Vec<SampleId>) {
+    /// Sets the share. What is beyond it stays until its room is [needed](Self::give_up).
+    pub(super) fn set_budget(&mut self, budget_bytes: u64) {
         self.budget_bytes = budget_bytes;
-        self.shrink_to(budget_bytes, evicted);
+    }
+
+    /// How many of its own bytes would have to leave for a sample to fit into the share; `None` where it cannot.
+    pub(super) fn leaving_bytes(&self, sample: SampleId, bytes: u64) -> Option<u64> {
+        let leaving_bytes = self.used_bytes.saturating_add(bytes).saturating_sub(self.budget_bytes);
+        let may_leave = if self.policy == Policy::Pinned { 0 } else { self.loose_bytes };
+        let fits = bytes <= self.budget_bytes && leaving_bytes <= may_leave;
+        (fits && !self.contains(sample)).then_some(leaving_bytes)
+    }
+
+    /// What it could give up of what it has beyond its share.
+    pub(super) fn spare_bytes(&self) -> u64 {
+        self.used_bytes.saturating_sub(self.budget_bytes).min(self.loose_bytes)
+    }
+
+    /// Lets entries go, of what it has beyond its share, until `bytes` are free or it has no more to spare; an entry is let go whole.
+    pub(super) fn give_up(&mut self, bytes: u64, evicted: &mut Vec<SampleId>) {
+        let bytes = bytes.min(self.spare_bytes());
+        self.shrink_to(self.used_bytes - bytes, evicted);
     }
 
     /// Marks an entry as being read; false when it is not here.
     pub(super) fn hold(&mut self, sample: SampleId) -> bool {
         let Some(slot) = self.find(sample) else { return false };
-        if self.slots[slot as usize].holds == 0 {
+        if self.slots[slot].holds == 0 {
             self.take_out(slot);
-            self.loose_bytes -= self.slots[slot as usize].bytes;
+            self.loose_bytes -= self.slots[slot].bytes;
         }
-        self.slots[slot as usize].holds += 1;
+        self.slots[slot].holds += 1;
         true
     }
 
     /// One holder is done; false when nobody held the entry.
-    pub(super) fn release(&mut self, sample: SampleId, evicted: &mut Vec<SampleId>) -> bool {
+    pub(super) fn release(&mut self, sample: SampleId) -> bool {
         let Some(slot) = self.find(sample) else { return false };
-        let entry = &mut self.slots[slot as usize];
+        let entry = &mut self.slots[slot];
         if entry.holds == 0 {
             return false;
         }
@@ -222,7 +232,6 @@ impl Shelf {
         if entry.holds == 0 {
             self.loose_bytes += entry.bytes;
             self.put_in(slot);
-            self.shrink_to(self.budget_bytes, evicted);
         }
         true
     }
@@ -230,7 +239,7 @@ impl Shelf {
     /// Forgets an entry because its owner has dropped it; false when it is not here or somebody holds it.
     pub(super) fn remove(&mut self, sample: SampleId) -> bool {
         let Some(slot) = self.find(sample) else { return false };
-        if self.slots[slot as usize].holds > 0 {
+        if self.slots[slot].holds > 0 {
             return false;
         }
         self.drop_slot(slot);
@@ -244,7 +253,7 @@ impl Shelf {
     fn shrink_to(&mut self, target_bytes: u64, evicted: &mut Vec<SampleId>) {
         while self.used_bytes > target_bytes {
             let Some(slot) = self.victim() else { return };
-            evicted.push(self.slots[slot as usize].sample);
+            evicted.push(self.slots[slot].sample);
             self.stats.evicted += 1;
             self.drop_slot(slot);
         }
@@ -262,45 +271,45 @@ impl Shelf {
 
     fn drop_slot(&mut self, slot: u32) {
         self.take_out(slot);
-        let entry = self.slots[slot as usize];
+        let entry = self.slots[slot];
         self.used_bytes -= entry.bytes;
         self.loose_bytes -= entry.bytes;
         self.slot_of[entry.sample.index()] = NONE;
-        self.free.push(slot);
+        self.slots.free(slot);
     }
 
     /// A loose entry joins those who may leave, as the newest.
     fn put_in(&mut self, slot: u32) {
         if self.policy == Policy::Random {
-            self.slots[slot as usize].older = self.urn.len() as u32;
+            self.slots[slot].older = self.urn.len() as u32;
             self.urn.push(slot);
             return;
         }
-        self.slots[slot as usize].older = self.newest;
-        self.slots[slot as usize].newer = NONE;
+        self.slots[slot].older = self.newest;
+        self.slots[slot].newer = NONE;
         match self.newest {
             NONE => self.oldest = slot,
-            newest => self.slots[newest as usize].newer = slot,
+            newest => self.slots[newest].newer = slot,
         }
         self.newest = slot;
     }
 
     fn take_out(&mut self, slot: u32) {
-        let Entry { older, newer, .. } = self.slots[slot as usize];
+        let Entry { older, newer, .. } = self.slots[slot];
         if self.policy == Policy::Random {
             self.urn.swap_remove(older as usize);
             if let Some(&moved) = self.urn.get(older as usize) {
-                self.slots[moved as usize].older = older;
+                self.slots[moved].older = older;
             }
             return;
         }
         match older {
             NONE => self.oldest = newer,
-            older => self.slots[older as usize].newer = newer,
+            older => self.slots[older].newer = newer,
         }
         match newer {
             NONE => self.newest = older,
-            newer => self.slots[newer as usize].older = older,
+            newer => self.slots[newer].older = older,
         }
     }
 }

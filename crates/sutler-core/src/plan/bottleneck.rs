@@ -9,10 +9,15 @@
 //! the others fill the gap; with two of them it is felt. So the two are taken together, as threads that go round between their own
 //! work and a queue for storage ([`Profile::predict`]).
 //!
+//! Threads are not processors. What a sample costs is counted in seconds of a processor, which stay the same on a busy machine; how
+//! much the threads get of how many processors is counted apart. So more threads than processors help against waiting and against
+//! nothing else, and what others take of the processors makes every thread slower.
+//!
 //! Several jobs share work in two ways. Through the [shared window](crate::SharedOrder) whatever was read, decoded and augmented for one job
-//! serves all `J` of them, so every form costs a `J`-th of its preparation per sample served. Without the window only augmented entries
-//! are shared: each serves every job once and is then made anew, from storage. (An augmented entry is a window entry under another name, so
-//! beside the window a share for augmented samples gains nothing, and with a single job it never does.)
+//! serves all `J` of them, so every form costs a `J`-th of its preparation per sample served; the one that prepares copies the result to the
+//! window, and the others copy it from there. Without the window only augmented entries are shared: each serves every job once and is then
+//! made anew, from storage. (An augmented entry is a window entry under another name, so beside the window a share for augmented samples
+//! gains nothing, and with a single job it never does.)
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +30,10 @@ const QUEUED_THREADS_MAX: f64 = 256.0;
 /// How much better a split must be to take the place of another: what leaves for it has to be read, and often decoded, once more.
 const WORTH_MOVING: f64 = 1.05;
 
+/// By which part a choice may be wrong about how much fits: sizes of photographs differ by two fifths of their mean, so some two hundred
+/// of them tell it to 3 %. Where everything just fits, a little less would send samples back to slow storage, so that much is left over.
+const SIZES_UNCERTAIN: f64 = 0.03;
+
 /// What can run out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -35,7 +44,7 @@ pub enum Resource {
     Cache,
     /// Bytes per second over the network.
     Network,
-    /// Seconds of all threads that prepare per second, the time in which they wait for storage included.
+    /// Seconds of processors per second that the threads which prepare get.
     Processors,
     /// Bytes per second from memory to the accelerators.
     Bus,
@@ -98,14 +107,22 @@ pub struct Profile {
     pub network: Option<Network>,
     /// Seconds that a read keeps a thread when no other thread reads.
     pub read_s: f64,
+    /// What of that a processor is busy with it.
+    pub read_work_s: f64,
+    /// Seconds of one processor to get a sample's encoded copy out of memory.
+    pub recall_s: f64,
     /// Seconds of one processor to decode a sample.
     pub decode_s: f64,
     /// Seconds of one processor to augment it.
     pub augment_s: f64,
     /// Seconds of one processor to put it into a batch.
     pub copy_s: f64,
-    /// How many threads prepare, each on a processor of its own.
+    /// How many threads prepare.
+    pub threads: f64,
+    /// How many processors they run on: one each, unless there are fewer.
     pub cores: f64,
+    /// How much of each they get. What is missing to 1 others have, on a machine that is busy with something else, too.
+    pub share: f64,
     /// What the bus to the accelerators carries, where it matters.
     pub bus_bytes_per_s: Option<f64>,
     /// What the accelerators of all jobs ingest together.
@@ -146,7 +163,7 @@ pub struct Loads {
     pub cache: f64,
     /// Bytes.
     pub network: f64,
-    /// Seconds of one thread.
+    /// Seconds of one processor.
     pub processors: f64,
     /// Bytes.
     pub bus: f64,
@@ -208,7 +225,9 @@ impl Profile {
             ("storage_bytes_per_s", self.storage_bytes_per_s),
             ("cache_bytes_per_s", self.cache_bytes_per_s),
             ("network.bytes_per_s", self.network.map_or(1.0, |network| network.bytes_per_s)),
+            ("threads", self.threads),
             ("cores", self.cores),
+            ("share", self.share),
             ("bus_bytes_per_s", self.bus_bytes_per_s.unwrap_or(1.0)),
             ("device_samples_per_s", self.device_samples_per_s),
             ("jobs", f64::from(self.jobs)),
@@ -220,6 +239,8 @@ impl Profile {
         }
         let costs = [
             ("read_s", self.read_s),
+            ("read_work_s", self.read_work_s),
+            ("recall_s", self.recall_s),
             ("decode_s", self.decode_s),
             ("augment_s", self.augment_s),
             ("copy_s", self.copy_s),
@@ -239,7 +260,7 @@ impl Profile {
             Resource::Storage => self.storage_bytes_per_s,
             Resource::Cache => self.cache_bytes_per_s,
             Resource::Network => self.network.map_or(f64::INFINITY, |network| network.bytes_per_s),
-            Resource::Processors => self.cores,
+            Resource::Processors => self.cores * self.share,
             Resource::Bus => self.bus_bytes_per_s.unwrap_or(f64::INFINITY),
             Resource::Device => self.device_samples_per_s,
         }
@@ -251,25 +272,26 @@ impl Profile {
         let jobs = f64::from(self.jobs);
         // How many jobs one preparation serves.
         let sharers = if self.window || form == Form::Augmented { jobs } else { 1.0 };
+        let stored_s = self.read_work_s + self.decode_s + self.augment_s;
         let (read, cached, prepare_s) = match form {
-            Form::Storage => {
-                (self.encoded_bytes / sharers, 0.0, self.read_s + self.decode_s + self.augment_s)
+            Form::Storage => (self.encoded_bytes / sharers, 0.0, stored_s),
+            Form::Encoded => {
+                (0.0, self.encoded_kept_bytes / sharers, self.recall_s + self.decode_s + self.augment_s)
             }
-            Form::Encoded => (0.0, self.encoded_kept_bytes / sharers, self.decode_s + self.augment_s),
             Form::Decoded => (0.0, self.decoded_bytes / sharers, self.augment_s),
             // Every job reads the entry; once for all of them it is made anew and written.
-            Form::Augmented => (
-                self.encoded_bytes / sharers,
-                self.augmented_bytes * (1.0 + 1.0 / sharers),
-                self.read_s + self.decode_s + self.augment_s,
-            ),
+            Form::Augmented => {
+                (self.encoded_bytes / sharers, self.augmented_bytes * (1.0 + 1.0 / sharers), stored_s)
+            }
         };
+        // Everybody's row is written once. What is shared was written once more before, by the one who prepared it, for the others.
+        let copies = if sharers > 1.0 { 1.0 + 1.0 / sharers } else { 1.0 };
         let carries_cache = self.network.is_some_and(|network| network.carries_cache);
         Loads {
             storage: read,
             cache: cached,
             network: read + if carries_cache { cached } else { 0.0 },
-            processors: prepare_s / sharers + self.copy_s,
+            processors: prepare_s / sharers + copies * self.copy_s,
             bus: self.augmented_bytes,
             device: 1.0,
         }
@@ -322,15 +344,17 @@ impl Profile {
     /// This is mean value analysis: with one thread more, a read finds before it what all the other threads have there on average. Files
     /// are of similar sizes, so whoever is being served is on average half done, and not, as textbooks have it, as good as not begun.
     fn queued_rate(&self, load: &Loads) -> f64 {
-        let threads = self.cores.round();
-        // Of a read, what is not the server's own time is a latency, which all threads can wait for at once.
-        let alone = load.storage / self.encoded_bytes * self.read_s;
+        let threads = self.threads.round();
+        let reads = load.storage / self.encoded_bytes;
+        let alone = reads * self.read_s;
         let service = (load.storage / self.storage_bytes_per_s).min(alone);
         // Fractions of threads are no threads, and with this many the queue is empty or never so: the bounds say it all.
         if !(1.0..=QUEUED_THREADS_MAX).contains(&threads) || service <= 0.0 {
             return f64::INFINITY;
         }
-        let elsewhere = load.processors - service;
+        // Of a read, what is not the server's own time is a latency, which all threads can wait for at once.
+        let work = (load.processors - reads * self.read_work_s).max(0.0);
+        let elsewhere = work / self.share + (alone - service);
         let (mut rate, mut queue, mut busy) = (0.0, 0.0, 0.0);
         for present in 1..=threads as u32 {
             let stay = service * (1.0 + queue - busy / 2.0);
@@ -353,12 +377,14 @@ impl Profile {
         Ok(Plan::search(|split| self.predict(budget_bytes, split)))
     }
 
-    /// The split for a cache that serves a single job: the best without augmented samples, unless the one in force is nearly as good.
+    /// The split for a cache that serves a single job: the best without augmented samples, also if a little less fits than it seems, unless
+    /// the one in force is nearly as good.
     ///
     /// # Errors
     /// When the profile is none.
     pub fn choose(&self, budget_bytes: f64, in_force: Option<Split>) -> Result<Prediction, ProfileError> {
-        let best = self.plan(budget_bytes)?.best_without_augmented();
+        let safe = self.plan(budget_bytes * (1.0 - SIZES_UNCERTAIN))?.best_without_augmented();
+        let best = self.predict(budget_bytes, safe.split);
         let staying = in_force.map(|split| self.predict(budget_bytes, split));
         Ok(staying
             .filter(|staying| staying.samples_per_s * WORTH_MOVING >= best.samples_per_s)

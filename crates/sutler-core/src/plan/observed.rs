@@ -36,12 +36,18 @@ impl Profile {
             return None;
         }
         let (prepare, fetch) = (prepare.unwrap_or(1.0), fetch.unwrap_or(1.0));
+        // What a sample costs was told by the processors' own clocks, so what has changed is how much of them there is. Only where there
+        // is all of it and samples are still prepared faster, they must cost less than it seemed.
+        let share = (self.share / prepare).min(1.0);
+        let cost = (prepare * share / self.share).min(1.0);
         Some(Profile {
             storage_bytes_per_s: self.storage_bytes_per_s / fetch,
             read_s: self.read_s * fetch,
-            decode_s: self.decode_s * prepare,
-            augment_s: self.augment_s * prepare,
-            copy_s: self.copy_s * prepare,
+            recall_s: self.recall_s * cost,
+            decode_s: self.decode_s * cost,
+            augment_s: self.augment_s * cost,
+            copy_s: self.copy_s * cost,
+            share,
             ..*self
         })
     }
@@ -50,7 +56,9 @@ impl Profile {
     fn prepare_ratio(&self, observed: &Observed) -> Option<f64> {
         let undecoded = observed.storage + observed.encoded;
         let samples = undecoded + observed.decoded;
-        let expected = undecoded as f64 * self.decode_s + samples as f64 * (self.augment_s + self.copy_s);
+        let work = undecoded as f64 * self.decode_s + samples as f64 * (self.augment_s + self.copy_s);
+        // What was observed is time, and threads that have to share processors take longer for the same work.
+        let expected = work / self.share * (self.threads / self.cores).max(1.0);
         let ratio = observed.prepare_s / expected;
         (samples >= SAMPLES_MIN && is_news(ratio)).then_some(ratio)
     }
@@ -59,7 +67,7 @@ impl Profile {
     /// most. Only what lies outside says that storage has changed.
     fn fetch_ratio(&self, observed: &Observed) -> Option<f64> {
         let mean = observed.fetch_s / observed.storage as f64;
-        let queue = (self.cores - 1.0).max(0.0) * self.encoded_bytes / self.storage_bytes_per_s;
+        let queue = (self.threads - 1.0).max(0.0) * self.encoded_bytes / self.storage_bytes_per_s;
         let ratio =
             if mean < self.read_s { mean / self.read_s } else { (mean / (self.read_s + queue)).max(1.0) };
         (observed.storage >= SAMPLES_MIN && is_news(ratio)).then_some(ratio)
@@ -85,10 +93,14 @@ mod tests {
             cache_bytes_per_s: 1e10,
             network: None,
             read_s: 1e-3,
+            read_work_s: 0.0,
+            recall_s: 0.0,
             decode_s: 3e-3,
             augment_s: 0.9e-3,
             copy_s: 0.1e-3,
+            threads: 4.0,
             cores: 4.0,
+            share: 1.0,
             bus_bytes_per_s: None,
             device_samples_per_s: 1e9,
             jobs: 1,
@@ -110,12 +122,27 @@ mod tests {
     }
 
     #[test]
-    fn slower_processors_are_believed() {
+    fn processors_that_others_use_are_believed() {
+        let close = |left: Profile, share: f64| {
+            let ratios =
+                [left.share / share, left.decode_s / profile().decode_s, left.copy_s / profile().copy_s];
+            ratios.iter().all(|ratio| (ratio - 1.0).abs() < 1e-9)
+        };
         let slower = profile().corrected(&Observed { prepare_s: 1.8, ..as_expected() }).unwrap();
-        let expected = Profile { decode_s: 6e-3, augment_s: 1.8e-3, copy_s: 0.2e-3, ..profile() };
-        assert!((slower.decode_s / expected.decode_s - 1.0).abs() < 1e-9);
-        assert!((slower.augment_s / expected.augment_s - 1.0).abs() < 1e-9);
-        assert_eq!((slower.read_s, slower.storage_bytes_per_s), (1e-3, 1e8));
+        assert!(close(slower, 0.5), "{slower:?}");
+        // They are gone again: samples cost what they cost, and the processors are there.
+        let disturbed = Profile { share: 0.5, ..profile() };
+        let alone = disturbed.corrected(&as_expected()).unwrap();
+        assert!(close(alone, 1.0), "{alone:?}");
+        assert_eq!(disturbed.corrected(&Observed { prepare_s: 1.8, ..as_expected() }), None);
+    }
+
+    #[test]
+    fn samples_that_cost_less_are_believed() {
+        let faster = profile().corrected(&Observed { prepare_s: 0.45, ..as_expected() }).unwrap();
+        let costs = [faster.decode_s / 1.5e-3, faster.augment_s / 0.45e-3, faster.copy_s / 0.05e-3];
+        assert!(costs.iter().all(|ratio| (ratio - 1.0).abs() < 1e-9), "{faster:?}");
+        assert_eq!((faster.share, faster.read_s, faster.storage_bytes_per_s), (1.0, 1e-3, 1e8));
     }
 
     /// Four threads that all read wait for three others each: 4 ms instead of 1, and storage is what it was.

@@ -12,7 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Plan, Prediction, Profile, Split};
+use super::{Plan, Prediction, Profile, Resource, Split};
 
 /// A cluster, as the paper measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,11 +103,12 @@ const UNLIMITED: f64 = 1e15;
 /// and no costs of reading or copying, so those are left out.
 #[must_use]
 pub fn plan_of(profile: &Profile, budget_bytes: f64) -> Plan {
+    let cores = profile.capacity(Resource::Processors);
     let platform = Platform {
         nodes: 1.0,
         gpu_samples_per_s: profile.device_samples_per_s,
-        decode_augment_samples_per_s: profile.cores / (profile.decode_s + profile.augment_s).max(1e-12),
-        augment_samples_per_s: profile.cores / profile.augment_s.max(1e-12),
+        decode_augment_samples_per_s: cores / (profile.decode_s + profile.augment_s).max(1e-12),
+        augment_samples_per_s: cores / profile.augment_s.max(1e-12),
         network_bytes_per_s: profile.network.map_or(UNLIMITED, |network| network.bytes_per_s),
         bus_bytes_per_s: profile.bus_bytes_per_s.unwrap_or(UNLIMITED),
         cache_bytes_per_s: profile.cache_bytes_per_s,

@@ -14,8 +14,10 @@
 //!
 //! With a pinned fraction `c` this reads `(1 - c) / J` samples from storage per sample served, at any phases between the jobs,
 //! and that is the least there is: every sample that is not pinned must be read once in the time in which each job goes
-//! through the dataset once. Jobs of different speeds read as often as the fastest of them, or little more: with a window of 2 % of the
-//! samples, three whose speeds have nothing to do with each other read under 1 % more, eight of eight speeds a tenth.
+//! through the dataset once. At different speeds the least is `(1 - c) * fastest / sum of all speeds`: a job that never gets a
+//! tensor twice needs every sample that is not pinned read anew in each of its epochs, and the others can live on what is
+//! read for the fastest. With a window of 2 % of the samples, a job twice as fast as another and three whose speeds have
+//! nothing to do with each other read under 1 % more than that, eight of eight speeds a tenth.
 //!
 //! The complications:
 //! - **The window is full** when a job runs ahead of the others. It then prefers samples that *fewest* others lack, which need no place,
@@ -28,23 +30,28 @@
 //! - **Fresh**: an augmented sample is the same tensor for everyone who gets it, so an entry remembers who has had it, also
 //!   across epochs, across the ranks of one job, and when a job leaves and comes back. Its random numbers belong to
 //!   the *preparation* (its generation), not to a job's epoch, or two jobs with equal seeds would make equal tensors.
+//! - **Transforms differ** ([`Wanting`]): jobs of one dataset share its order whatever they do to the samples. An entry then holds what they have in common,
+//!   encoded or decoded, and each goes on from there; a finished copy lies beside it for those that do the same.
 //! - **Phases persist.** Two jobs half an epoch apart can only share everything by going through the same half together, and then
 //!   through the other. While they run at equal speed, each half stays what it is from epoch to epoch and is shuffled only within
 //!   itself: where a sample stands in one epoch and in the next correlates by 3/4. Which half a sample is in is up to chance,
 //!   and jobs in step have one part, a shuffle like any other. `mixing` breaks the parts up: with that chance a job passes the
-//!   window by and takes any sample it lacks. At .1 the
-//!   correlation falls to .19 within ten epochs, for 3.4 % more reads.
+//!   window by and takes any sample it lacks. [`SHARED_MIXING`] says what that costs and what it is worth.
+//! - **Pinned samples stay in their parts** for the same reason. Those that came into memory while one job ran alone are in the part
+//!   that it went through alone; jobs that share get them there, not spread over the epoch, until mixing has spread them.
 //!
 //! Exactly once is kept by each job's [`Ledger`](crate::Ledger), as everywhere. A sample is *lacked*, then *leased* with the choice, then *served*, *failed*
 //! or *released* (lacked again).
 
 mod classes;
+mod common;
 mod order;
 mod seats;
 mod vocabulary;
 mod window;
 
+pub use common::{Leaving, Wanting};
 pub use order::SharedOrder;
 pub use seats::{JobKey, Seat};
-pub use vocabulary::{Choice, Home, Part, SharedError, SharedSettings, SharedStats, Verdict};
+pub use vocabulary::{Choice, Home, Part, SHARED_MIXING, SharedError, SharedSettings, SharedStats, Verdict};
 pub use window::EntryId;

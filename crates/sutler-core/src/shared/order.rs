@@ -238,6 +238,20 @@ impl SharedOrder {
         Verdict::Keep
     }
 
+    /// Whether a job waits for an entry that is being prepared or stands ready: it has not had it and will ask for it.
+    #[must_use]
+    pub fn is_wanted_by(&self, id: EntryId, seat: Seat) -> bool {
+        let Some(entry) = self.window.get(id) else { return false };
+        let welcome = self.classes.key_of(entry.sample).welcome() & self.awake;
+        self.table.get(seat).is_some() && welcome & bit_of(seat) != 0
+    }
+
+    /// Something is to be put beside an entry that the job was told to take and has not [copied](Self::copied) yet. False where there is no
+    /// room for it: nobody makes way for a second form.
+    pub fn enlarge(&mut self, id: EntryId, bytes: u64) -> bool {
+        self.window.get(id).is_some() && self.window.fits(bytes) && self.window.enlarge(id, bytes)
+    }
+
     /// The preparation of a sample that others want as well has come to nothing; somebody else may try.
     pub fn abandon(&mut self, id: EntryId) {
         if let Some(sample) = self.pending(id) {

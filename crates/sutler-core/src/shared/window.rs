@@ -6,6 +6,7 @@
 
 use super::classes::Seats;
 use crate::SampleId;
+use crate::slots::Slots;
 
 /// The name of one preparation. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,8 +54,7 @@ pub(super) struct Window {
     pending: u32,
     /// The size of the latest entry: what a pending one will probably take.
     typical_bytes: u64,
-    slots: Vec<Entry>,
-    free: Vec<u32>,
+    slots: Slots<Entry>,
     /// The slot of a sample's pending or ready entry.
     slot_of: Vec<u32>,
     generation_next: u64,
@@ -69,8 +69,7 @@ impl Window {
             used_bytes: 0,
             pending: 0,
             typical_bytes: 0,
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slots::new(),
             slot_of: vec![NONE; samples as usize],
             generation_next: 0,
         }
@@ -105,16 +104,7 @@ impl Window {
         let generation = self.next_generation();
         let stage = Stage::Pending { preparer };
         let entry = Entry { sample, stage, used, generation, holds: 0, bytes: 0 };
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.slots[slot as usize] = entry;
-                slot
-            }
-            None => {
-                self.slots.push(entry);
-                (self.slots.len() - 1) as u32
-            }
-        };
+        let slot = self.slots.insert(entry);
         self.slot_of[sample.index()] = slot;
         self.pending += 1;
         EntryId { slot, generation }
@@ -122,40 +112,51 @@ impl Window {
 
     /// The entry of that name, unless it is gone.
     pub(super) fn get(&self, id: EntryId) -> Option<&Entry> {
-        let entry = self.slots.get(id.slot as usize)?;
+        let entry = self.slots.get(id.slot)?;
         (entry.generation == id.generation && entry.stage != Stage::Gone).then_some(entry)
     }
 
     /// The pending or ready entry of a sample.
     pub(super) fn of(&self, sample: SampleId) -> Option<EntryId> {
         let slot = self.slot_of[sample.index()];
-        let entry = self.slots.get(slot as usize)?;
+        let entry = self.slots.get(slot)?;
         Some(EntryId { slot, generation: entry.generation })
     }
 
     /// Who has had the sample's entry; nobody when it has none.
     pub(super) fn used_by(&self, sample: SampleId) -> Seats {
-        self.slots.get(self.slot_of[sample.index()] as usize).map_or(0, |entry| entry.used)
+        self.slots.get(self.slot_of[sample.index()]).map_or(0, |entry| entry.used)
     }
 
     pub(super) fn mark_used(&mut self, id: EntryId, seats: Seats) {
-        self.slots[id.slot as usize].used |= seats;
+        self.slots[id.slot].used |= seats;
     }
 
     /// Rewrites who has had each pending or ready entry.
     pub(super) fn rewrite_used(&mut self, rewrite: impl Fn(Seats) -> Seats) {
-        for entry in &mut self.slots {
+        for entry in self.slots.all_mut() {
             entry.used = rewrite(entry.used);
         }
     }
 
     /// A pending entry is prepared and takes its place. The caller has seen to it that it fits.
     pub(super) fn settle(&mut self, id: EntryId, bytes: u64) {
-        let entry = &mut self.slots[id.slot as usize];
+        let entry = &mut self.slots[id.slot];
         entry.stage = Stage::Ready;
         entry.bytes = bytes;
         self.pending -= 1;
         self.used_bytes += bytes;
+    }
+
+    /// An entry that stands in the window takes so much more. False when it is being prepared still, or has nobody to take it any more.
+    pub(super) fn enlarge(&mut self, id: EntryId, bytes: u64) -> bool {
+        let entry = &mut self.slots[id.slot];
+        let stands = entry.stage == Stage::Ready;
+        if stands {
+            entry.bytes += bytes;
+            self.used_bytes += bytes;
+        }
+        stands
     }
 
     /// Remembers the size of a prepared sample, kept or not.
@@ -164,16 +165,16 @@ impl Window {
     }
 
     pub(super) fn hold(&mut self, id: EntryId) {
-        self.slots[id.slot as usize].holds += 1;
+        self.slots[id.slot].holds += 1;
     }
 
     pub(super) fn is_held(&self, id: EntryId) -> bool {
-        self.slots[id.slot as usize].holds > 0
+        self.slots[id.slot].holds > 0
     }
 
     /// A copy is done. True when that was the last thing that kept a leaving entry.
     pub(super) fn release(&mut self, id: EntryId) -> bool {
-        let entry = &mut self.slots[id.slot as usize];
+        let entry = &mut self.slots[id.slot];
         entry.holds = entry.holds.saturating_sub(1);
         if entry.holds == 0 && entry.stage == Stage::Leaving {
             self.vacate(id.slot);
@@ -185,7 +186,7 @@ impl Window {
     /// Nobody can take the entry from now on. True when its memory is free at once; false when it had none yet, or somebody
     /// still copies it.
     pub(super) fn forget(&mut self, id: EntryId) -> bool {
-        let entry = &mut self.slots[id.slot as usize];
+        let entry = &mut self.slots[id.slot];
         self.slot_of[entry.sample.index()] = NONE;
         match entry.stage {
             Stage::Pending { .. } => {
@@ -208,17 +209,17 @@ impl Window {
     /// All pending and ready entries. Looks at every slot: for joins, leaves and new epochs, not for every sample.
     pub(super) fn current(&self) -> Vec<(EntryId, Entry)> {
         (0..)
-            .zip(&self.slots)
+            .zip(self.slots.all())
             .filter(|(_, entry)| matches!(entry.stage, Stage::Pending { .. } | Stage::Ready))
             .map(|(slot, entry)| (EntryId { slot, generation: entry.generation }, *entry))
             .collect()
     }
 
     fn vacate(&mut self, slot: u32) {
-        let entry = &mut self.slots[slot as usize];
+        let entry = &mut self.slots[slot];
         self.used_bytes -= entry.bytes;
         entry.bytes = 0;
         entry.stage = Stage::Gone;
-        self.free.push(slot);
+        self.slots.free(slot);
     }
 }

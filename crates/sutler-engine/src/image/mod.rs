@@ -1,18 +1,20 @@
-//! Images: fetch, probe, draw, decode, augment; or a shorter way from a copy that was kept.
+//! Images: fetch, probe, draw, decode, augment; or a shorter way from a copy that was kept, or that another job has left.
 
-mod cached;
+mod copies;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use sutler_core::{Form, SampleId, SampleRng};
-use sutler_media::{DType, DecodedLayout, Layout, Limits, Pipeline, Plan, Worker, probe};
+use sutler_media::{DType, DecodedForm, DecodedLayout, Layout, Limits, Pipeline, Plan, Worker, probe};
 use sutler_store::cache::Cache;
 use sutler_store::{ReadBuffer, Source};
 
-use self::cached::{Admitted, Cached};
+use self::copies::{Admitted, Copies, Read, read_encoded};
 
-use crate::{Failure, Place, Preparation, Preparer, RowSpec, SampleRecord, Target};
+use crate::{
+    Common, Exchange, Failure, Likeness, Place, Preparation, Preparer, Request, RowSpec, SampleRecord, Target,
+};
 
 /// How the images of a job are prepared.
 #[derive(Clone)]
@@ -52,8 +54,18 @@ impl Preparation for ImagePreparation {
         }
     }
 
-    fn is_kept(&self, sample: SampleId) -> bool {
-        self.cache.as_ref().is_some_and(|cache| cache.has(sample))
+    fn kept_as(&self, sample: SampleId) -> Form {
+        let has = |form| self.cache.as_ref().is_some_and(|cache| cache.get(sample, form).is_some());
+        [Form::Encoded, Form::Decoded].into_iter().find(|&form| has(form)).unwrap_or(Form::Storage)
+    }
+
+    fn likeness(&self) -> Likeness {
+        let (pipeline, form) = (&self.pipeline, DecodedForm::new(&self.pipeline));
+        Likeness {
+            finished: format!("{:?} {:?} {:?}", pipeline.ops(), pipeline.options(), self.layout),
+            decoded: form.likeness(),
+            decoded_on_the_way: form.is_on_the_way(),
+        }
     }
 
     fn label(&self, sample: SampleId) -> i64 {
@@ -70,7 +82,7 @@ impl Preparation for ImagePreparation {
             encoded: Vec::new(),
             worker: Worker::new(self.limits),
             plan: Plan::default(),
-            cached: self.cache.as_ref().map(|cache| Cached::new(Arc::clone(cache), &self.pipeline)),
+            copies: Copies::new(&self.pipeline),
             preparation: self.clone(),
         })
     }
@@ -83,7 +95,7 @@ struct ImagePreparer {
     encoded: Vec<u8>,
     worker: Worker,
     plan: Plan,
-    cached: Option<Cached>,
+    copies: Copies,
 }
 
 /// What is left to do to pixels that a worker has loaded.
@@ -104,8 +116,56 @@ impl Preparer for ImagePreparer {
     ) -> Result<(), Failure> {
         let rest = match self.recall(sample, epoch, record) {
             Some(layout) => Rest::After(layout),
-            None => self.decode(sample, epoch, record)?,
+            None => self.decode(sample, epoch, None, record)?,
         };
+        self.finish(rest, sample, place, record)
+    }
+
+    fn prepare_with(
+        &mut self,
+        exchange: Exchange<'_>,
+        sample: SampleId,
+        epoch: u32,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+    ) -> Result<(), Failure> {
+        let rest = match exchange {
+            Exchange::Wanted(request) => match self.recall(sample, epoch, record) {
+                Some(layout) => Rest::After(layout),
+                None => self.decode(sample, epoch, Some(request), record)?,
+            },
+            Exchange::Given(Common { form: Form::Decoded, data }) => {
+                match self.load(sample, epoch, data, record) {
+                    Some(layout) => Rest::After(layout),
+                    None => return self.prepare(sample, epoch, place, record),
+                }
+            }
+            Exchange::Given(Common { data, .. }) => {
+                record.served = Form::Encoded;
+                self.decode_given(sample, epoch, data, record)?
+            }
+        };
+        self.finish(rest, sample, place, record)
+    }
+}
+
+impl ImagePreparer {
+    fn failure(&self, sample: SampleId, kind: &'static str, reason: String) -> Failure {
+        Failure::new(sample, self.preparation.source.describe(sample), kind, reason)
+    }
+
+    fn rng(&self, sample: SampleId, epoch: u32) -> SampleRng {
+        SampleRng::new(self.preparation.seed, epoch, sample)
+    }
+
+    /// Does what is left to do and writes the sample where it belongs.
+    fn finish(
+        &mut self,
+        rest: Rest,
+        sample: SampleId,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+    ) -> Result<(), Failure> {
         let decoded = Instant::now();
         record.decode = (decoded - record.started).saturating_sub(record.fetch);
 
@@ -119,9 +179,9 @@ impl Preparer for ImagePreparer {
                 &mut own.data[..]
             }
         };
-        let pipeline = match (&rest, &self.cached) {
-            (Rest::After(layout), Some(cached)) => cached.rest(layout),
-            _ => &self.preparation.pipeline,
+        let pipeline = match &rest {
+            Rest::After(layout) => self.copies.rest(layout),
+            Rest::All => &self.preparation.pipeline,
         };
         self.worker
             .augment(pipeline, &self.plan, self.preparation.layout, out)
@@ -129,29 +189,66 @@ impl Preparer for ImagePreparer {
         record.augment = decoded.elapsed();
         Ok(())
     }
-}
-
-impl ImagePreparer {
-    fn failure(&self, sample: SampleId, kind: &'static str, reason: String) -> Failure {
-        Failure::new(sample, self.preparation.source.describe(sample), kind, reason)
-    }
 
     /// Loads the sample from its decoded form, if the cache has it.
     fn recall(&mut self, sample: SampleId, epoch: u32, record: &mut SampleRecord) -> Option<DecodedLayout> {
-        let mut rng = SampleRng::new(self.preparation.seed, epoch, sample);
-        let tools = (&mut self.worker, &mut self.plan);
-        let layout = self.cached.as_mut()?.recall(sample, &mut rng, tools)?;
+        let mut rng = self.rng(sample, epoch);
+        let cache = self.preparation.cache.as_deref()?;
+        let layout = self.copies.recall(cache, sample, &mut rng, (&mut self.worker, &mut self.plan))?;
         record.served = Form::Decoded;
         Some(layout)
     }
 
-    /// Loads the sample from its encoded form, kept or stored, and sees to it that what was stored is kept if it may be.
-    fn decode(&mut self, sample: SampleId, epoch: u32, record: &mut SampleRecord) -> Result<Rest, Failure> {
-        let Self { preparation, buffer, encoded, worker, plan, cached } = self;
-        let ImagePreparation { source, pipeline, limits, seed, .. } = &*preparation;
+    /// Loads the sample from a decoded form that another job has left.
+    fn load(
+        &mut self,
+        sample: SampleId,
+        epoch: u32,
+        data: &[u8],
+        record: &mut SampleRecord,
+    ) -> Option<DecodedLayout> {
+        let mut rng = self.rng(sample, epoch);
+        let layout = self.copies.load(data, &mut rng, (&mut self.worker, &mut self.plan))?;
+        record.served = Form::Decoded;
+        Some(layout)
+    }
+
+    /// Loads the sample from its encoded form, which another job has left.
+    fn decode_given(
+        &mut self,
+        sample: SampleId,
+        epoch: u32,
+        bytes: &[u8],
+        record: &mut SampleRecord,
+    ) -> Result<Rest, Failure> {
+        let Self { preparation, worker, plan, .. } = self;
+        let failure = |kind, reason| Failure::new(sample, preparation.source.describe(sample), kind, reason);
+        let ImagePreparation { pipeline, limits, seed, .. } = preparation;
+        let header = probe(bytes, limits).map_err(|error| failure(error.kind(), error.to_string()))?;
+        pipeline
+            .draw(&header, &mut SampleRng::new(*seed, epoch, sample), plan)
+            .map_err(|error| failure("transform", error.to_string()))?;
+        let warnings = worker
+            .decode(pipeline, plan, &header, bytes)
+            .map_err(|error| failure(error.kind(), error.to_string()))?;
+        record.warned = warnings > 0;
+        Ok(Rest::All)
+    }
+
+    /// Loads the sample from its encoded form, kept or stored, sees to it that what was stored is kept if it may be, and leaves what
+    /// others want of it.
+    fn decode(
+        &mut self,
+        sample: SampleId,
+        epoch: u32,
+        mut request: Option<&mut Request>,
+        record: &mut SampleRecord,
+    ) -> Result<Rest, Failure> {
+        let Self { preparation, buffer, encoded, worker, plan, copies } = self;
+        let ImagePreparation { source, pipeline, limits, seed, cache, .. } = &*preparation;
         let failure = |kind, reason: String| Failure::new(sample, source.describe(sample), kind, reason);
 
-        let from_storage = !cached.as_ref().is_some_and(|cached| cached.read_encoded(sample, encoded));
+        let from_storage = !cache.as_ref().is_some_and(|cache| read_encoded(cache, sample, encoded));
         let read = if from_storage { source.read(sample, buffer) } else { Ok(&encoded[..]) };
         record.fetch = record.started.elapsed();
         let bytes = read.map_err(|error| failure(error.kind(), error.to_string()))?;
@@ -160,19 +257,32 @@ impl ImagePreparer {
             record.storage_bytes = bytes.len() as u64;
         } else {
             record.served = Form::Encoded;
+            request = None; // whoever wants it finds it where we did
         }
 
         let header = probe(bytes, limits).map_err(|error| failure(error.kind(), error.to_string()))?;
         let mut rng = SampleRng::new(*seed, epoch, sample);
         pipeline.draw(&header, &mut rng, plan).map_err(|error| failure("transform", error.to_string()))?;
-        let mut seat = None;
-        if let Some(cached) = cached.as_mut().filter(|cached| from_storage || cached.may_change_seats()) {
+        let mut rng = SampleRng::new(*seed, epoch, sample);
+        let read = Read { sample, header: &header, bytes, from_storage };
+        let admitted = match cache {
+            Some(cache) => copies.admit(cache, &read, &mut rng, (&mut *worker, &mut *plan)),
+            None => Admitted::No,
+        };
+        let seat = match admitted {
+            Admitted::Decoded(layout) => {
+                if let Some(request) = request.filter(|request| request.form == Form::Encoded) {
+                    request.left = Some(Common { form: Form::Encoded, data: bytes.to_vec() });
+                }
+                return Ok(Rest::After(layout));
+            }
+            Admitted::Encoded(seat) => Some(seat),
+            Admitted::No => None,
+        };
+        if let (None, Some(request)) = (&seat, request) {
             let mut rng = SampleRng::new(*seed, epoch, sample);
-            let offered = (bytes, from_storage);
-            match cached.admit(sample, &header, offered, &mut rng, (&mut *worker, &mut *plan)) {
-                Admitted::Decoded(layout) => return Ok(Rest::After(layout)),
-                Admitted::Encoded(reserved) => seat = Some(reserved),
-                Admitted::No => {}
+            if let Some(layout) = copies.leave(&read, request, &mut rng, (&mut *worker, &mut *plan)) {
+                return Ok(Rest::After(layout));
             }
         }
         let warnings = worker

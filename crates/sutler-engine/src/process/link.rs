@@ -1,15 +1,19 @@
-//! The conversation with one worker process.
+//! The conversation with one worker.
 //!
 //! Messages are a kind (1 byte), the length of the body (8 bytes, little-endian) and the body. File descriptors travel
-//! beside a header, as the socket allows. To the worker go `S` (the schema, with the shared memory), `K` (the keys of the
-//! samples that follow, where those are not numbers), `T` (samples, and the rows they go into) and `L` (rows asked for);
+//! beside a header, as the socket allows. To the worker go `S` (the schema, with the shared memory), `C` (the cache), `K`
+//! (the keys of the samples that follow, where those are not numbers), `T` (samples, what the cache has of them, and the
+//! rows they go into) and `L` (rows asked for);
 //! back come `W` (where do the finished samples go? sent where the order did not say), `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order. A
 //! worker answers an order as a whole; while it works, the first number in its mailbox tells how far it is.
+//!
+//! A worker that is a thread of this process has no mailbox: see `handover.rs`.
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{
@@ -19,13 +23,24 @@ use rustix::net::{
 
 use sutler_core::SampleId;
 
+use sutler_store::cache::{Extent, Memory};
+
+use super::handover::{Connection, Handover};
+use super::kept::{Looked, Prepared};
 use crate::memory::Mapping;
-use crate::{Arena, Order, Rows};
+use crate::{Arena, Order, Parcel, Rows};
 
 const HEADER: usize = 9;
 
 /// The largest message body: only descriptions and numbers travel here, so anything near this is damage.
 const BODY_MAX: u64 = 64 << 20;
+
+/// What a worker says of a sample's deterministic part: it has it from the cache, or the dataset has made it.
+const PREPARED_RECALLED: u64 = 1;
+const PREPARED_MADE: u64 = 2;
+
+/// The length of what is not in the mailbox, because it was handed over as an object.
+const HANDED_OVER: u64 = u64::MAX;
 
 /// How often a silent worker is looked for: a process that it forked may hold the socket, which then outlives it.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -60,14 +75,16 @@ pub enum RowAnswer {
         /// Its arrays are in the batch's memory.
         in_block: bool,
         /// What is not.
-        payload: Vec<u8>,
+        payload: Parcel,
+        /// Where its deterministic part comes from, if the dataset has marked one.
+        prepared: Option<Prepared>,
     },
     /// It raised.
     Raised {
         /// The last line of the traceback.
         text: String,
         /// The exception itself.
-        exception: Vec<u8>,
+        exception: Parcel,
     },
 }
 
@@ -78,16 +95,34 @@ pub struct Link {
     generation: u64,
     socket: UnixStream,
     schema_sent: bool,
+    cache_sent: bool,
+    /// The counter between us, where it is a thread of this process.
+    handover: Option<Arc<dyn Handover>>,
     /// The worker's file, and the view of it.
     mailbox: Option<(OwnedFd, Mapping)>,
     scratch: Vec<u8>,
 }
 
 impl Link {
-    pub fn new(worker: usize, generation: u64, socket: UnixStream) -> Self {
+    pub fn new(worker: usize, generation: u64, connection: Connection) -> Self {
+        let Connection { socket, handover } = connection;
         // Only a duration of zero is refused.
         let _ = socket.set_read_timeout(Some(LOOK_EVERY));
-        Self { worker, generation, socket, schema_sent: false, mailbox: None, scratch: Vec::new() }
+        Self {
+            worker,
+            generation,
+            socket,
+            schema_sent: false,
+            cache_sent: false,
+            handover,
+            mailbox: None,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Whether the worker is a thread of this process.
+    pub fn is_thread(&self) -> bool {
+        self.handover.is_some()
     }
 
     pub fn worker(&self) -> usize {
@@ -99,15 +134,45 @@ impl Link {
     }
 
     /// Tells the worker about shared memory, once.
-    pub fn announce_schema(&mut self, description: &[u8], arena: &Arena) -> Result<(), LinkError> {
+    pub fn announce_schema(&mut self, description: &[u8], arena: &Arc<Arena>) -> Result<(), LinkError> {
         if self.schema_sent {
             return Ok(());
         }
-        let (Some(file), (_, bytes)) = (arena.file(), arena.range()) else { return Ok(()) };
+        let (_, bytes) = arena.range();
+        if let Some(handover) = &self.handover {
+            handover.lend(arena);
+            self.begin(b'S');
+            self.scratch.extend((bytes as u64).to_le_bytes());
+            self.scratch.extend(description);
+            self.end();
+            self.schema_sent = true;
+            return (&self.socket).write_all(&self.scratch).map_err(|error| failed(&error));
+        }
+        let Some(file) = arena.file() else { return Ok(()) };
         self.begin(b'S');
         self.scratch.extend((bytes as u64).to_le_bytes());
         self.scratch.extend(description);
         self.end();
+        self.send_with(file)?;
+        self.schema_sent = true;
+        Ok(())
+    }
+
+    /// Tells the worker about the memory of a cache, once.
+    pub fn announce_cache(&mut self, memory: &Memory) -> Result<(), LinkError> {
+        let Some(file) = memory.file().filter(|_| !self.cache_sent) else { return Ok(()) };
+        let Extent { blocks, slots } = memory.extent();
+        self.begin(b'C');
+        self.scratch.extend(u64::from(blocks).to_le_bytes());
+        self.scratch.extend(slots.to_le_bytes());
+        self.end();
+        self.send_with(file)?;
+        self.cache_sent = true;
+        Ok(())
+    }
+
+    /// Sends the message in the scratch buffer and a descriptor beside it.
+    fn send_with(&self, file: BorrowedFd<'_>) -> Result<(), LinkError> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors = [file];
@@ -118,7 +183,6 @@ impl Link {
         let sent = rustix::net::sendmsg(&self.socket, &parts, &mut ancillary, SendFlags::NOSIGNAL)
             .map_err(|errno| failed(&errno.into()))?;
         (&self.socket).write_all(&self.scratch[sent..]).map_err(|error| failed(&error))?;
-        self.schema_sent = true;
         Ok(())
     }
 
@@ -140,13 +204,22 @@ impl Link {
         (&self.socket).write_all(&self.scratch).map_err(|error| failed(&error))
     }
 
-    pub fn send_order(&mut self, order: &Order<'_>, rows: &mut dyn Rows) -> Result<(), LinkError> {
+    pub fn send_order(
+        &mut self,
+        order: &Order<'_>,
+        rows: &mut dyn Rows,
+        kept: Option<&Looked<'_>>,
+    ) -> Result<(), LinkError> {
         self.begin(b'T');
         self.scratch.extend(order.epoch.to_le_bytes());
-        let flags = u32::from(rows.are_late()) | u32::from(order.whole_batch) << 1;
+        let flags =
+            u32::from(rows.are_late()) | u32::from(order.whole_batch) << 1 | u32::from(kept.is_some()) << 2;
         self.scratch.extend(flags.to_le_bytes());
         for sample in order.samples {
             self.scratch.extend(sample.0.to_le_bytes());
+        }
+        for mark in kept.into_iter().flat_map(Looked::marks) {
+            self.scratch.extend(mark.to_le_bytes());
         }
         if !rows.are_late() {
             self.add_rows(order.samples.len(), rows);
@@ -189,11 +262,20 @@ impl Link {
                     });
                 }
                 b'R' => {
-                    let payload = self.collect(body.number(1)? as usize, body.number(2)? as usize)?;
-                    return Ok(Answer::Row(RowAnswer::Done { in_block: body.number(0)? != 0, payload }));
+                    let payload = self.take_parcel(body.number(1)?, body.number(2)?)?;
+                    let prepared = match body.number(3)? {
+                        PREPARED_RECALLED => Some(Prepared::Recalled),
+                        PREPARED_MADE => {
+                            let bytes = self.collect(body.number(4)? as usize, body.number(5)? as usize)?;
+                            Some(Prepared::Made((!bytes.is_empty()).then_some(bytes)))
+                        }
+                        _ => None,
+                    };
+                    let in_block = body.number(0)? != 0;
+                    return Ok(Answer::Row(RowAnswer::Done { in_block, payload, prepared }));
                 }
                 b'E' => {
-                    let exception = self.collect(body.number(0)? as usize, body.number(1)? as usize)?;
+                    let exception = self.take_parcel(body.number(0)?, body.number(1)?)?;
                     let text = String::from_utf8_lossy(&body.0[16..]).into_owned();
                     return Ok(Answer::Row(RowAnswer::Raised { text, exception }));
                 }
@@ -204,6 +286,9 @@ impl Link {
 
     /// How many samples of the current order the worker has finished: the first number in its mailbox.
     pub fn progress(&self) -> usize {
+        if let Some(handover) = &self.handover {
+            return handover.finished();
+        }
         let bytes = self.mailbox.as_ref().and_then(|(_, mapping)| mapping.copy_out(0, 8));
         bytes.and_then(|bytes| bytes.try_into().ok()).map_or(0, |bytes| u64::from_le_bytes(bytes) as usize)
     }
@@ -279,6 +364,17 @@ impl Link {
             Mapping::of_file(file.as_fd(), bytes).map_err(|error| LinkError::Broken(error.to_string()))?;
         self.mailbox = Some((file, mapping));
         Ok(())
+    }
+
+    /// What a worker left for us: in its mailbox, or on the counter.
+    fn take_parcel(&self, offset: u64, length: u64) -> Result<Parcel, LinkError> {
+        if length != HANDED_OVER {
+            return self.collect(offset as usize, length as usize).map(Parcel::Bytes);
+        }
+        let object = self.handover.as_ref().and_then(|handover| handover.take());
+        object
+            .map(Parcel::Object)
+            .ok_or_else(|| LinkError::Broken("it said that it had handed something over".to_owned()))
     }
 
     fn collect(&self, offset: usize, bytes: usize) -> Result<Vec<u8>, LinkError> {

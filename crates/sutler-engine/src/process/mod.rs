@@ -1,4 +1,4 @@
-//! Samples prepared by worker processes: how a dataset written in Python is served.
+//! Samples prepared by worker processes, or by threads that run Python: how a dataset written in Python is served.
 //!
 //! Every worker thread of the engine has one process of its own and talks to it over a socket: samples out, results back. So
 //! the engine schedules by the sample, as for native datasets: a process that is at a slow sample holds up nobody else.
@@ -8,6 +8,8 @@
 //! own, and copied from there. Which arrays a sample has is not known beforehand: the first worker to finish a sample
 //! proposes a *schema*, and batches opened from then on have shared memory laid out by it.
 
+mod handover;
+mod kept;
 mod keys;
 mod lifeline;
 mod link;
@@ -16,11 +18,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+pub use handover::{Connection, Handover};
+use kept::{Keeping, Looked};
 use keys::Keys;
 pub use keys::{FIRST_KEYED, Key};
 pub use lifeline::end_with;
 use link::{Answer, Link, LinkError, RowAnswer};
-use sutler_core::SampleId;
+use sutler_core::{Form, SampleId};
+use sutler_store::cache::Cache;
 
 use crate::{
     Arena, Elsewhere, Failure, ForeignRow, Order, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord,
@@ -42,11 +47,11 @@ pub trait Revive: Send + Sync {
     /// What became of a worker that no longer answers, as the end of a sentence: "was killed by signal 9 (SIGKILL)".
     fn post_mortem(&self, worker: usize) -> String;
 
-    /// Starts a worker anew and returns the socket to it.
+    /// Starts a worker anew and returns the way to it.
     ///
     /// # Errors
-    /// When no process can be started.
-    fn revive(&self, worker: usize) -> std::io::Result<UnixStream>;
+    /// When no process or thread can be started.
+    fn revive(&self, worker: usize) -> std::io::Result<Connection>;
 }
 
 /// What a job with worker processes is made of.
@@ -59,6 +64,8 @@ pub struct ProcessOptions {
     pub slots: usize,
     /// Whether a batch is one worker's: where the workers collate, or the dataset is asked for many samples at once.
     pub whole_batches: bool,
+    /// Where the deterministic part of samples is kept, in memory that other processes can map.
+    pub cache: Option<Arc<Cache>>,
 }
 
 /// A proposal for the layout of batches, and the memory made for it.
@@ -76,6 +83,7 @@ struct Shared {
     retry: bool,
     slots: usize,
     whole_batches: bool,
+    keeping: Option<Keeping>,
 }
 
 /// One generation of worker processes.
@@ -117,6 +125,7 @@ impl ProcessPreparation {
                 retry: options.retry,
                 slots: options.slots,
                 whole_batches: options.whole_batches,
+                keeping: options.cache.map(Keeping::new),
             }),
         }
     }
@@ -125,16 +134,16 @@ impl ProcessPreparation {
     ///
     /// # Errors
     /// When a socket cannot be duplicated.
-    pub fn use_workers(&self, sockets: Vec<UnixStream>) -> std::io::Result<()> {
+    pub fn use_workers(&self, connections: Vec<Connection>) -> std::io::Result<()> {
         let mut workers = self.shared.workers();
         workers.generation += 1;
         workers.ended = false;
         workers.idle.clear();
         workers.sockets.clear();
         let generation = workers.generation;
-        for (number, socket) in sockets.into_iter().enumerate() {
-            workers.sockets.push(Some(socket.try_clone()?));
-            workers.idle.push(Link::new(number, generation, socket));
+        for (number, connection) in connections.into_iter().enumerate() {
+            workers.sockets.push(Some(connection.socket.try_clone()?));
+            workers.idle.push(Link::new(number, generation, connection));
         }
         workers.idle.reverse(); // taken from the end: worker 0 first
         Ok(())
@@ -253,7 +262,7 @@ impl Preparer for ProcessPreparer {
             match self.ask(&part, &mut From(start, rows)) {
                 Ok(done) => answers.extend(done),
                 Err(_) if self.shared.workers().ended => {
-                    let reason = "its worker process was ended".to_owned();
+                    let reason = "its worker was ended".to_owned();
                     answers.extend(order.samples[start..].iter().map(|&sample| {
                         let name = self.shared.keys.name(sample);
                         let failure = Failure::new(sample, name, "worker_lost", reason.clone());
@@ -311,16 +320,17 @@ impl ProcessPreparer {
         let rows = self.converse(order, places)?;
         let each = started.elapsed() / rows.len().max(1) as u32;
         self.mean = Some(self.mean.map_or(each, |mean| (mean * 7 + each) / 8));
-        let answers = rows.into_iter().zip(order.samples).enumerate().map(|(index, (row, &sample))| {
-            let begun = started + each * index as u32;
-            let record = SampleRecord { started: begun, decode: each, ..SampleRecord::start() };
-            Elsewhere { record, result: row_result(&self.shared.keys, sample, row) }
-        });
+        let answers =
+            rows.into_iter().zip(order.samples).enumerate().map(|(index, ((row, served), &sample))| {
+                let begun = started + each * index as u32;
+                let record = SampleRecord { started: begun, decode: each, served, ..SampleRecord::start() };
+                Elsewhere { record, result: row_result(&self.shared.keys, sample, row) }
+            });
         Ok(answers.collect())
     }
 
-    /// Sends an order and waits for the answers.
-    fn converse(&mut self, order: &Order<'_>, places: &mut dyn Rows) -> Result<Vec<RowAnswer>, Lost> {
+    /// Sends an order and waits for the answers; with each comes the form its sample was found in.
+    fn converse(&mut self, order: &Order<'_>, places: &mut dyn Rows) -> Result<Vec<(RowAnswer, Form)>, Lost> {
         let shared = Arc::clone(&self.shared);
         let mut workers = shared.workers();
         if self.link.as_ref().is_none_or(|link| link.generation() != workers.generation) {
@@ -336,14 +346,19 @@ impl ProcessPreparer {
         }
         let keys = shared.keys.of(order.samples);
         link.send_keys(keys.iter().map(|(sample, key)| (*sample, key.bytes.as_slice()))).map_err(lost)?;
-        link.send_order(order, places).map_err(lost)?;
-        let mut rows: Vec<RowAnswer> = Vec::with_capacity(order.samples.len());
+        let mut looked = shared.keeping.as_ref().map(|keeping| keeping.look_up(order.samples));
+        if let Some(keeping) = &shared.keeping {
+            link.announce_cache(keeping.cache().memory()).map_err(lost)?;
+        }
+        link.send_order(order, places, looked.as_ref()).map_err(lost)?;
+        let mut rows: Vec<(RowAnswer, Form)> = Vec::with_capacity(order.samples.len());
         let worker = link.worker();
         let is_alive = || shared.workers().ended || shared.revive.is_alive(worker);
         loop {
             match link.receive(&is_alive) {
                 Ok(Answer::Row(row)) => {
-                    rows.push(row);
+                    let found = found_in(looked.as_mut(), rows.len(), &row);
+                    rows.push((row, found));
                     if rows.len() == order.samples.len() {
                         return Ok(rows);
                     }
@@ -354,10 +369,11 @@ impl ProcessPreparer {
                 }
                 Ok(Answer::Schema { batch_bytes, description }) => {
                     // The first proposal counts. Without memory for it samples just travel one by one.
-                    if shared.schema.get().is_none()
-                        && let Ok(arena) = Arena::shared(batch_bytes, shared.slots)
-                    {
-                        let _ = shared.schema.set(Schema { description, arena });
+                    if shared.schema.get().is_none() {
+                        let memory = if link.is_thread() { Arena::new } else { Arena::shared };
+                        if let Ok(arena) = memory(batch_bytes, shared.slots) {
+                            let _ = shared.schema.set(Schema { description, arena });
+                        }
                     }
                 }
                 // A worker answers when the whole order is done; how far it got is in its mailbox.
@@ -375,10 +391,13 @@ impl ProcessPreparer {
             LinkError::Closed => String::new(),
             LinkError::Broken(text) => format!(" ({text})"),
         };
-        let reason = format!(
-            "DataLoader worker {worker} {story} while it prepared this sample{detail}. Look for an out-of-memory kill or a \
-             crash in native code; num_workers=0 prepares it in this process"
-        );
+        let advice = if self.link.as_ref().is_some_and(Link::is_thread) {
+            "Have the dataset raise an Exception instead, which is reported with its traceback"
+        } else {
+            "Look for an out-of-memory kill or a crash in native code; num_workers=0 prepares it in this process"
+        };
+        let reason =
+            format!("DataLoader worker {worker} {story} while it prepared this sample{detail}. {advice}");
         Failure::new(sample, self.shared.keys.name(sample), "worker_lost", reason)
     }
 
@@ -388,8 +407,8 @@ impl ProcessPreparer {
         else {
             return false;
         };
-        let Ok(socket) = self.shared.revive.revive(worker) else { return false };
-        let Ok(second) = socket.try_clone() else { return false };
+        let Ok(connection) = self.shared.revive.revive(worker) else { return false };
+        let Ok(second) = connection.socket.try_clone() else { return false };
         let mut workers = self.shared.workers();
         if workers.generation != generation {
             return false;
@@ -397,14 +416,22 @@ impl ProcessPreparer {
         if let Some(slot) = workers.sockets.get_mut(worker) {
             *slot = Some(second);
         }
-        self.link = Some(Link::new(worker, generation, socket));
+        self.link = Some(Link::new(worker, generation, connection));
         true
+    }
+}
+
+/// The form in which an order's next sample was found. What is new in it is kept.
+fn found_in(looked: Option<&mut Looked<'_>>, index: usize, row: &RowAnswer) -> Form {
+    match (looked, row) {
+        (Some(looked), RowAnswer::Done { prepared: Some(prepared), .. }) => looked.settle(index, prepared),
+        _ => Form::Storage,
     }
 }
 
 fn row_result(keys: &Keys, sample: SampleId, row: RowAnswer) -> Result<ForeignRow, Failure> {
     match row {
-        RowAnswer::Done { in_block, payload } => Ok(ForeignRow { in_block, payload }),
+        RowAnswer::Done { in_block, payload, .. } => Ok(ForeignRow { in_block, payload }),
         RowAnswer::Raised { text, exception } => Err(Failure {
             exception: Some(exception),
             ..Failure::new(sample, keys.name(sample), "exception", text)

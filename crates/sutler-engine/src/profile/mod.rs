@@ -1,11 +1,12 @@
 //! What a dataset, a pipeline and this machine can do, measured here and now: the figures that a plan starts from.
 //!
-//! The way a sample takes through Sutler is measured as it is: from storage, from its encoded and from its decoded form, on as
-//! many threads as will prepare. What a stage costs is the difference between two ways. Storage itself is measured past the
+//! The way a sample takes through Sutler is measured as it is: from its encoded and from its decoded form through a cache and an
+//! engine, on as many threads as will prepare. What a stage costs is the difference between two ways. Storage itself is measured past the
 //! page cache, since what happens to lie there is gone when the dataset is larger than memory; once by a single thread, which tells how
 //! long a read takes, and once by all of them, which tells how much storage has to give.
 
 mod chosen;
+mod passes;
 mod rates;
 
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use sutler_store::cache::{Backing, Cache, CacheError, CacheOptions, Memory};
 use sutler_store::{ReadBuffer, Source};
 
 use self::chosen::Chosen;
-use self::rates::{copy_time, storage_rate};
-use crate::{Failure, ImagePreparation, bare_rate};
+use self::passes::{Passes, Taken};
+use self::rates::{copy_work, read_for, recall_work};
+use crate::{ArenaError, Failure, ImagePreparation, RunError, usable_cores};
 
 /// A rate that nothing here reaches: for what is not limited.
 const UNLIMITED: f64 = 1e15;
@@ -27,11 +29,15 @@ const UNLIMITED: f64 = 1e15;
 const ROUNDS: u32 = 3;
 
 /// What the time is divided by to get that of one pass over the chosen samples. There is one to choose them, two fill caches, two see
-/// how long a pass takes, two make up each round, two measure storage, and one is to spare.
-const PASSES: u32 = 14;
+/// how long a pass takes, two make up each round, storage is measured twice for the time of two, and one is to spare.
+const PASSES: u32 = 16;
 
 /// How often few samples are gone through in one pass.
 const REPEATS_MAX: usize = 64;
+
+/// What copies of samples may take at the least, both forms together, however little they are allowed: a handful of photographs says
+/// nothing about a dataset.
+const COPIES_BYTES_MIN: u64 = 64 << 20;
 
 /// What is to be measured, and for whom.
 pub struct ProfileRequest<'a> {
@@ -39,7 +45,7 @@ pub struct ProfileRequest<'a> {
     pub preparation: &'a ImagePreparation,
     /// The same samples, read past the page cache. Where a file system cannot do that, `preparation`'s own source is measured.
     pub storage: &'a dyn Source,
-    /// What copies of samples may take while they are measured.
+    /// What copies of samples may take while they are measured; a small amount is always taken.
     pub copies_bytes_max: u64,
     /// How many threads prepare.
     pub threads: usize,
@@ -67,7 +73,13 @@ pub enum ProfileFailure {
     Empty,
     /// A sample that was good before.
     #[error("a sample changed while it was measured: {0}")]
-    Sample(#[from] Failure),
+    Sample(#[from] RunError),
+    /// No memory for batches.
+    #[error(transparent)]
+    Memory(#[from] ArenaError),
+    /// The system refuses threads.
+    #[error("the threads to measure with could not be started: {0}; measure with fewer")]
+    Threads(std::io::Error),
     /// No memory for the copies.
     #[error("there is no memory for the copies that are to be measured: {0}")]
     Cache(#[from] CacheError),
@@ -82,9 +94,9 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
     let threads = request.threads.max(1);
     let chosen = Chosen::new(request)?;
     let samples = &chosen.samples;
-    let kept = |split| -> Result<(ImagePreparation, Arc<Cache>), ProfileFailure> {
+    let kept = |split| -> Result<(Passes, Arc<Cache>), ProfileFailure> {
         let cache = Arc::new(Cache::new(&CacheOptions {
-            budget_bytes: chosen.copies_bytes().min(request.copies_bytes_max / 2),
+            budget_bytes: chosen.copies_bytes().min(request.copies_bytes_max.max(COPIES_BYTES_MIN) / 2),
             samples: preparation.source.len(),
             split,
             policy: Policy::Pinned,
@@ -92,8 +104,9 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
             backing: Backing::Private,
         })?);
         let preparation = ImagePreparation { cache: Some(Arc::clone(&cache)), ..preparation.clone() };
-        bare_rate(&preparation, samples, 0, threads)?; // fills it
-        Ok((preparation, cache))
+        let mut passes = Passes::new(&preparation, threads)?;
+        passes.pass(samples)?; // fills it
+        Ok((passes, cache))
     };
     let (encoded, encoded_cache) = kept([100, 0])?;
     let (decoded, decoded_cache) = kept([0, 100])?;
@@ -101,41 +114,48 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
     let fit: Vec<usize> = (0..samples.len()).filter(|&place| decoded_cache.has(samples[place])).collect();
     let places = if fit.is_empty() { (0..samples.len()).collect() } else { fit };
     let samples: &[SampleId] = &places.iter().map(|&place| samples[place]).collect::<Vec<_>>();
-    // Threads take a moment to start, and the first samples find nothing in place: a pass lasts long enough for that not to matter.
+    // The first samples of a pass find nothing in place: it lasts long enough for that not to matter.
     let pass = request.time / PASSES;
-    let long_enough = |way: &ImagePreparation| -> Result<Vec<SampleId>, ProfileFailure> {
-        let once = bare_rate(way, samples, 0, threads)?.as_secs_f64().max(1e-9);
-        Ok(samples.repeat(((pass.as_secs_f64() / once).ceil() as usize).clamp(1, REPEATS_MAX)))
+    let long_enough = |mut way: Passes| -> Result<(Passes, Vec<SampleId>), ProfileFailure> {
+        let once = way.pass(samples)?.1.as_secs_f64().max(1e-9);
+        Ok((way, samples.repeat(((pass.as_secs_f64() / once).ceil() as usize).clamp(1, REPEATS_MAX))))
     };
-    let ways = [(&encoded, long_enough(&encoded)?), (&decoded, long_enough(&decoded)?)];
-    let mut costs: [Vec<f64>; 3] = Default::default();
-    // Seconds of one thread for one sample.
-    let cost = |time: Duration, samples: usize| time.as_secs_f64() * threads as f64 / samples as f64;
-    for round in 1..=ROUNDS {
-        for ((way, order), costs) in ways.iter().zip(&mut costs) {
-            costs.push(cost(bare_rate(*way, order, round, threads)?, order.len()));
+    let mut ways = [long_enough(encoded)?, long_enough(decoded)?];
+    let mut taken: [Vec<Taken>; 2] = Default::default();
+    let mut copies = Vec::new();
+    for _ in 0..ROUNDS {
+        for ((way, order), taken) in ways.iter_mut().zip(&mut taken) {
+            taken.push(way.pass(order)?.0);
         }
-        let (copies, time) = copy_time(chosen.row_bytes, threads);
-        costs[2].push(cost(time, copies));
+        copies.push(copy_work(chosen.row_bytes, threads));
     }
-    let [from_encoded, from_decoded, copy_s] = costs.each_mut().map(|costs| {
-        costs.sort_by(f64::total_cmp);
-        costs[costs.len() / 2]
-    });
+    drop(ways);
+    let [from_encoded, from_decoded] = taken;
+    // Threads that decode do not wait for each other, so what they lack of a processor each, others have.
+    let thread_share = middle(from_encoded.iter().map(Taken::share));
+    let recall_s = recall_work(&encoded_cache, samples);
+    let encoded_s = middle(from_encoded.iter().map(|taken| taken.work_s));
+    // Where there is next to nothing to do, threads do wait for each other: for memory, for whoever takes the batches. That is no work, but
+    // it takes a thread's time from every sample, in the best of passes too.
+    let waited = from_decoded.iter().map(|taken| taken.thread_s * thread_share).fold(f64::INFINITY, f64::min);
+    let decoded_s = middle(from_decoded.iter().map(|taken| taken.work_s)).max(waited);
     // Where next to nothing is left to do to a decoded sample, doing it takes less than copying a finished one, which is larger.
-    let copy_s = copy_s.min(from_decoded);
+    let copy_s = middle(copies.into_iter()).min(decoded_s);
     let kept_bytes = |cache: &Cache, form| {
-        let kept = |&place: &usize| {
+        let kept = |place: usize| {
             let held = cache.get(chosen.samples[place], form)?;
             Some((place, Memory::footprint(held.len()) as f64))
         };
-        chosen.at_average(&places.iter().filter_map(kept).collect::<Vec<_>>())
+        chosen.at_average(&(0..chosen.samples.len()).filter_map(kept).collect::<Vec<_>>())
     };
     let larger = chosen.average_over(&places);
+    let cores = threads.min(usable_cores()) as f64;
     let readable = request.storage.read(samples[0], &mut ReadBuffer::default()).is_ok();
     let storage = if readable { request.storage } else { &*preparation.source };
-    let alone = storage_rate(storage, samples, 1, pass);
-    let together = storage_rate(storage, samples, threads, pass);
+    // Slow storage gives few samples in a pass, and a late start or wake-up is a large part of few.
+    let alone = read_for(storage, samples, 1, pass * 2);
+    let together = read_for(storage, samples, threads, pass * 2);
+    let read_s = chosen.encoded_bytes / alone.bytes_per_s;
     Ok(Profile {
         samples: u32::try_from(preparation.source.len()).unwrap_or(u32::MAX),
         encoded_bytes: chosen.encoded_bytes,
@@ -144,17 +164,28 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
         decoded_bytes: kept_bytes(&decoded_cache, Form::Decoded).unwrap_or(chosen.row_bytes as f64),
         augmented_bytes: chosen.row_bytes as f64,
         // One thread alone may do better than several that get into each other's way; then one at a time is what storage can do.
-        storage_bytes_per_s: together.max(alone),
+        storage_bytes_per_s: together.bytes_per_s.max(alone.bytes_per_s),
         cache_bytes_per_s: chosen.row_bytes as f64 / copy_s.max(1e-12) * threads as f64,
         network: None,
-        read_s: chosen.encoded_bytes / alone,
-        decode_s: (from_encoded * larger - from_decoded).max(0.0),
-        augment_s: from_decoded - copy_s,
+        read_s,
+        read_work_s: (chosen.encoded_bytes * alone.work_s_per_byte).min(read_s),
+        recall_s,
+        decode_s: (encoded_s * larger - decoded_s - recall_s).max(0.0),
+        augment_s: decoded_s - copy_s,
         copy_s,
-        cores: threads as f64,
+        threads: threads as f64,
+        cores,
+        share: (thread_share * threads as f64 / cores).min(1.0),
         bus_bytes_per_s: None,
         device_samples_per_s: request.device_samples_per_s.unwrap_or(UNLIMITED),
         jobs: request.jobs.max(1),
         window: request.jobs > 1,
     })
+}
+
+/// The middle one.
+fn middle(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }

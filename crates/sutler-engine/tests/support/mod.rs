@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard};
+use sutler_core::{EpochPlan, Form, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard};
 use sutler_engine::{
-    Batch, Engine, ErrorPolicy, Failure, Job, JobOptions, Next, OwnSample, Place, Preparation, Preparer,
-    RowSpec, Run, RunError, SampleRecord, ServingOrder, Target,
+    Batch, Common, Engine, ErrorPolicy, Exchange, Failure, Job, JobOptions, Likeness, Next, OwnSample, Place,
+    Preparation, Preparer, RowSpec, Run, RunError, SampleRecord, ServingOrder, Target,
 };
 
 /// An epoch over what a sampler drew.
@@ -30,7 +30,7 @@ pub fn drawn_batches(batches: &[Vec<u64>], samples: u32) -> EpochPlan {
 }
 
 /// Long enough that only a hang reaches it.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The bytes of a sample in an epoch.
 pub fn expected(sample: SampleId, epoch: u32, bytes: usize) -> Vec<u8> {
@@ -59,6 +59,10 @@ pub struct Fake {
     pub begun: Mutex<Vec<u32>>,
     /// Sets of tools made so far.
     pub tools: AtomicUsize,
+    /// What it makes of samples, where jobs make different things of them. Kinds that are equal but for the last digit decode alike.
+    pub kind: u8,
+    /// Samples that went on from what another job had left.
+    pub went_on: AtomicUsize,
 }
 
 impl Fake {
@@ -68,6 +72,12 @@ impl Fake {
 
     pub fn sleeping(self, sleep_micros_max: u64) -> Self {
         Self { sleep_micros_max, ..self }
+    }
+
+    /// What this job has in common with others of a sample: what was read with all, what was decoded with those that decode alike.
+    fn common(&self, sample: SampleId, form: Form) -> Vec<u8> {
+        let decoder = if form == Form::Decoded { self.kind / 10 } else { 0 };
+        [&[form as u8, decoder], &sample.0.to_le_bytes()[..]].concat()
     }
 
     /// How many bytes a sample has.
@@ -95,6 +105,15 @@ impl Preparation for Shared {
         format!("fake/{}", sample.0)
     }
 
+    fn likeness(&self) -> Likeness {
+        let kind = self.0.kind;
+        Likeness {
+            finished: kind.to_string(),
+            decoded: (kind / 10).to_string(),
+            decoded_on_the_way: kind >= 100,
+        }
+    }
+
     fn preparer(&self) -> Box<dyn Preparer> {
         self.0.tools.fetch_add(1, Ordering::Relaxed);
         let breaks =
@@ -114,8 +133,46 @@ impl Preparer for FakePreparer {
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
+        self.0.prepared.fetch_add(1, Ordering::SeqCst);
+        self.work(sample, epoch, place, record)?;
+        record.storage_reads = 1;
+        record.storage_bytes = 100;
+        Ok(())
+    }
+
+    fn prepare_with(
+        &mut self,
+        exchange: Exchange<'_>,
+        sample: SampleId,
+        epoch: u32,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+    ) -> Result<(), Failure> {
+        match exchange {
+            Exchange::Given(common) => {
+                assert_eq!(common.data, self.0.common(sample, common.form), "{:?}", common.form);
+                self.0.went_on.fetch_add(1, Ordering::SeqCst);
+                self.work(sample, epoch, place, record)
+            }
+            Exchange::Wanted(request) => {
+                self.prepare(sample, epoch, place, record)?;
+                let data = self.0.common(sample, request.form);
+                request.left = Some(Common { form: request.form, data });
+                Ok(())
+            }
+        }
+    }
+}
+
+impl FakePreparer {
+    fn work(
+        &mut self,
+        sample: SampleId,
+        epoch: u32,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+    ) -> Result<(), Failure> {
         let fake = &self.0;
-        fake.prepared.fetch_add(1, Ordering::SeqCst);
         fake.begun.lock().unwrap().push(sample.0);
         let mut rng = SampleRng::new(1, epoch, sample);
         if fake.sleep_micros_max > 0 {
@@ -125,8 +182,6 @@ impl Preparer for FakePreparer {
             std::thread::sleep(fake.slow.1);
         }
         record.decode = record.started.elapsed();
-        record.storage_reads = 1;
-        record.storage_bytes = 100;
         assert!(!fake.panics.contains(&sample.0), "sample {} is poison", sample.0);
         if fake.bad.contains(&sample.0) {
             let path = format!("fake/{}", sample.0);
@@ -144,6 +199,9 @@ impl Preparer for FakePreparer {
         };
         let mut rng = SampleRng::new(7, epoch, sample);
         out.fill_with(|| rng.next_u32() as u8);
+        if fake.kind > 0 {
+            out[0] = fake.kind;
+        }
         Ok(())
     }
 }
@@ -233,7 +291,15 @@ pub fn epoch(
 pub fn worker_threads() -> usize {
     std::fs::read_dir("/proc/self/task")
         .unwrap()
-        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
-        .filter(|name| name.starts_with("sutler-"))
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok())
+        .filter(|status| is_worker(status))
         .count()
+}
+
+/// Whether the kernel's line about a thread is of a worker. One that is ending is none: it may have been joined already.
+fn is_worker(status: &str) -> bool {
+    const EXITING: u32 = 0x4;
+    let (head, rest) = status.rsplit_once(')').unwrap();
+    let flags: u32 = rest.split_whitespace().nth(6).unwrap().parse().unwrap();
+    head.contains("(sutler-") && flags & EXITING == 0
 }

@@ -10,8 +10,11 @@
 //!   the crop that an epoch draws, and a picture shrunk by the decoder is not the same as one shrunk from full size. So
 //!   the picture is kept at each size that a crop could ask for: at 1/2, 1/4 and 1/8 it adds a third to the bytes at most.
 //!   Without `dct_scaling` one size is enough.
+//!
+//! Several pipelines may use one decoded form. A picture as it was decoded serves any of them, at the scales it is kept at;
+//! what transforms have made of it serves those that begin with the very same transforms, which is why it carries their name.
 
-use sutler_core::{SampleId, SampleRng};
+use sutler_core::{Fingerprint, FingerprintBuilder, SampleId, SampleRng};
 
 use super::draw::{Plan, draw};
 use super::fuse::{Source, averages};
@@ -22,8 +25,11 @@ use super::worker::Worker;
 use super::{Rect, Size};
 use crate::decode::{Header, Request, Scale};
 
-/// Bytes before the pixels: a word for what follows, then two sizes.
-const HEAD_BYTES: usize = 20;
+/// Bytes before the pixels: a word for what follows, two sizes, and the name of the transforms that were done.
+const HEAD_BYTES: usize = 20 + 16;
+
+/// Beside the coarsest scale in the word of a head: the decoder can shrink the file on the way.
+const SCALABLE: u32 = 16;
 
 /// All scales, from the finest.
 const SCALES: [Scale; 4] = [Scale::Full, Scale::Half, Scale::Quarter, Scale::Eighth];
@@ -34,6 +40,8 @@ pub struct DecodedForm {
     whole: Pipeline,
     before: Pipeline,
     after: Pipeline,
+    /// Names the transforms of `before` and how they are run.
+    name: Fingerprint,
 }
 
 /// How a sample's decoded form is laid out.
@@ -46,10 +54,14 @@ pub struct DecodedLayout {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
-    /// One picture, after the transforms that draw nothing.
-    Finished(Size),
-    /// The decoded image at its full size and at every scale down to this one.
-    Scales(Scale),
+    /// One picture, after the transforms of this name, which draw nothing.
+    Finished(Size, Fingerprint),
+    /// The decoded image at its full size and at every scale down to the coarsest that is kept.
+    Scales {
+        coarsest: Scale,
+        /// Whether the file is one that the decoder can shrink, so that a crop may ask for another scale.
+        scalable: bool,
+    },
 }
 
 /// Rows of a picture in the decoded form: where they are among its bytes.
@@ -70,7 +82,39 @@ impl DecodedForm {
     #[must_use]
     pub fn new(pipeline: &Pipeline) -> Self {
         let (before, after) = pipeline.split(pipeline.static_prefix());
-        Self { whole: pipeline.clone(), before, after }
+        let mut name = FingerprintBuilder::default();
+        name.add(format!("{:?}", before.options()));
+        for op in before.ops() {
+            name.add(format!("{op:?}"));
+        }
+        Self { whole: pipeline.clone(), before, after, name: name.finish() }
+    }
+
+    /// What decides how samples are kept: two pipelines that agree in this make the same of every file.
+    #[must_use]
+    pub fn likeness(&self) -> String {
+        let mut scales = String::new();
+        for op in self.whole.ops() {
+            // The same steps as in `coarsest`.
+            match op {
+                Op::Resize { size, max_size, interpolation, antialias } => {
+                    scales += &format!(" {size:?} {max_size:?} {}", averages(*interpolation, *antialias));
+                }
+                Op::RandomResizedCrop { size, interpolation, antialias, .. } => {
+                    scales += &format!(" {size:?} {}", averages(*interpolation, *antialias));
+                }
+                Op::CenterCrop { size } | Op::RandomCrop { size, .. } => scales += &format!(" {size:?}"),
+                op if needs_pixels(op) => break,
+                _ => {}
+            }
+        }
+        format!("{} {:?}{scales}", self.name, self.whole.options())
+    }
+
+    /// Whether every epoch goes on from the result of transforms, so that making the decoded form is part of the way there.
+    #[must_use]
+    pub fn is_on_the_way(&self) -> bool {
+        !self.before.ops().is_empty()
     }
 
     /// How the sample with this header would be kept. `plan` is scratch.
@@ -81,11 +125,11 @@ impl DecodedForm {
         self.draw_before(header, plan)?;
         let source = Size { width: header.width, height: header.height };
         let coarsest = self.coarsest(header);
-        let untouched = plan.fused.stages.is_empty();
-        let kept = if untouched && coarsest != Scale::Full {
-            Kept::Scales(coarsest)
+        let untouched = plan.fused.stages.is_empty() && coarsest != Scale::Full;
+        let kept = if untouched || self.before.ops().is_empty() {
+            Kept::Scales { coarsest, scalable: header.can_scale(Scale::Eighth) }
         } else {
-            Kept::Finished(plan.output)
+            Kept::Finished(plan.output, self.name)
         };
         Ok(DecodedLayout { source, kept })
     }
@@ -104,14 +148,14 @@ impl DecodedForm {
         out.clear();
         out.extend_from_slice(&layout.head());
         match layout.kept {
-            Kept::Finished(_) => {
+            Kept::Finished(..) => {
                 let drawn = self.draw_before(header, plan).is_ok();
                 out.resize(layout.bytes(), 0);
                 drawn
                     && worker.decode(&self.before, plan, header, bytes) == Ok(0)
                     && worker.augment(&self.before, plan, Layout::Nhwc, &mut out[HEAD_BYTES..]).is_ok()
             }
-            Kept::Scales(coarsest) => scales_to(coarsest).all(|scale| {
+            Kept::Scales { coarsest, .. } => scales_to(coarsest).all(|scale| {
                 let region = Rect::whole(header.width, header.height);
                 worker.decode_picture(&Request { region, scale }, header, bytes, out)
             }),
@@ -121,7 +165,7 @@ impl DecodedForm {
     /// Makes every random decision for a sample that is kept like this: the same ones as from its file.
     ///
     /// # Errors
-    /// When a transform does not fit the image.
+    /// When a transform does not fit the image, or the sample is kept as another pipeline needs it.
     pub fn draw(
         &self,
         layout: &DecodedLayout,
@@ -129,8 +173,10 @@ impl DecodedForm {
         plan: &mut Plan,
     ) -> Result<(), PipelineError> {
         let source = match layout.kept {
-            Kept::Finished(size) => Source { size, coarsest: Scale::Full },
-            Kept::Scales(_) => Source { size: layout.source, coarsest: Scale::Eighth },
+            Kept::Finished(_, name) if name != self.name => return Err(PipelineError::NotDecoded),
+            Kept::Finished(size, _) => Source { size, coarsest: Scale::Full },
+            Kept::Scales { scalable: true, .. } => Source { size: layout.source, coarsest: Scale::Eighth },
+            Kept::Scales { scalable: false, .. } => Source { size: layout.source, coarsest: Scale::Full },
         };
         draw(self.rest(layout), &source, rng, plan)
     }
@@ -139,8 +185,8 @@ impl DecodedForm {
     #[must_use]
     pub fn rest(&self, layout: &DecodedLayout) -> &Pipeline {
         match layout.kept {
-            Kept::Finished(_) => &self.after,
-            Kept::Scales(_) => &self.whole,
+            Kept::Finished(..) => &self.after,
+            Kept::Scales { .. } => &self.whole,
         }
     }
 
@@ -186,21 +232,24 @@ impl DecodedForm {
                 Op::CenterCrop { size: to } | Op::RandomCrop { size: to, .. } => {
                     size = Size::from_height_width(*to);
                 }
-                Op::Pad { .. }
-                | Op::ColorJitter { .. }
-                | Op::GaussianBlur { .. }
-                | Op::RandAugment { .. }
-                | Op::TrivialAugmentWide { .. } => break, // needs the pixels as they are
-                Op::RandomHorizontalFlip { .. }
-                | Op::RandomVerticalFlip { .. }
-                | Op::RandomGrayscale { .. }
-                | Op::RandomErasing { .. }
-                | Op::ToDtype { .. }
-                | Op::Normalize { .. } => {}
+                op if needs_pixels(op) => break,
+                _ => {}
             }
         }
         coarsest
     }
+}
+
+/// Whether an operation needs the pixels as they are, so that nothing after it has a say in the decoder's scale.
+fn needs_pixels(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Pad { .. }
+            | Op::ColorJitter { .. }
+            | Op::GaussianBlur { .. }
+            | Op::RandAugment { .. }
+            | Op::TrivialAugmentWide { .. }
+    )
 }
 
 fn scales_to(coarsest: Scale) -> impl Iterator<Item = Scale> {
@@ -215,8 +264,8 @@ impl DecodedLayout {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let pixels: usize = match self.kept {
-            Kept::Finished(size) => pixels_of(size),
-            Kept::Scales(coarsest) => scales_to(coarsest).map(|scale| pixels_of(self.at(scale))).sum(),
+            Kept::Finished(size, _) => pixels_of(size),
+            Kept::Scales { coarsest, .. } => scales_to(coarsest).map(|scale| pixels_of(self.at(scale))).sum(),
         };
         HEAD_BYTES + pixels * 3
     }
@@ -227,15 +276,18 @@ impl DecodedLayout {
     }
 
     fn head(&self) -> [u8; HEAD_BYTES] {
-        let (word, picture) = match self.kept {
-            Kept::Finished(size) => (0, size),
-            Kept::Scales(coarsest) => (coarsest.denominator(), self.source),
+        let (word, picture, name) = match self.kept {
+            Kept::Finished(size, name) => (0, size, name.0),
+            Kept::Scales { coarsest, scalable } => {
+                (coarsest.denominator() + if scalable { SCALABLE } else { 0 }, self.source, 0)
+            }
         };
         let numbers = [word, self.source.width, self.source.height, picture.width, picture.height];
         let mut head = [0; HEAD_BYTES];
         for (bytes, number) in head.chunks_exact_mut(4).zip(numbers) {
             bytes.copy_from_slice(&number.to_le_bytes());
         }
+        head[20..].copy_from_slice(&name.to_le_bytes());
         head
     }
 
@@ -245,8 +297,16 @@ impl DecodedLayout {
         let number = |index: usize| u32::from_le_bytes(std::array::from_fn(|byte| head[index * 4 + byte]));
         let source = Size { width: number(1), height: number(2) };
         let kept = match number(0) {
-            0 => Kept::Finished(Size { width: number(3), height: number(4) }),
-            word => Kept::Scales(SCALES.into_iter().find(|scale| scale.denominator() == word)?),
+            0 => {
+                let name = Fingerprint(u128::from_le_bytes(std::array::from_fn(|byte| head[20 + byte])));
+                Kept::Finished(Size { width: number(3), height: number(4) }, name)
+            }
+            word => {
+                let scalable = word >= SCALABLE;
+                let denominator = if scalable { word - SCALABLE } else { word };
+                let coarsest = SCALES.into_iter().find(|scale| scale.denominator() == denominator)?;
+                Kept::Scales { coarsest, scalable }
+            }
         };
         Some(Self { source, kept })
     }
@@ -256,17 +316,17 @@ impl DecodedLayout {
     pub(crate) fn wanted(&self, plan: &Plan) -> Option<(Rows, Rect, u32)> {
         let scale = plan.fused.scale;
         let (picture, start) = match self.kept {
-            Kept::Finished(size) => (size, HEAD_BYTES),
-            Kept::Scales(coarsest) if scale.denominator() <= coarsest.denominator() => {
+            Kept::Finished(size, _) => (size, HEAD_BYTES),
+            Kept::Scales { coarsest, .. } if scale.denominator() <= coarsest.denominator() => {
                 let finer = SCALES.into_iter().take_while(|finer| *finer != scale);
                 (self.at(scale), HEAD_BYTES + finer.map(|finer| pixels_of(self.at(finer)) * 3).sum::<usize>())
             }
-            Kept::Scales(_) => return None,
+            Kept::Scales { .. } => return None,
         };
         let denominator = if picture == self.source { 1 } else { scale.denominator() };
         let (region, denominator) = match self.kept {
-            Kept::Finished(_) => (plan.fused.region, 1),
-            Kept::Scales(_) => {
+            Kept::Finished(..) => (plan.fused.region, 1),
+            Kept::Scales { .. } => {
                 let request = Request { region: plan.fused.region, scale };
                 (request.scaled_within(self.source), denominator)
             }

@@ -7,6 +7,7 @@
 //!
 //! Hits take no lock, except under [`Policy::Lru`], which has to write down every use.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -42,6 +43,25 @@ pub enum CacheError {
     Split(#[from] PartitionError),
 }
 
+/// A sample that might be kept: what it takes in each form, where it can be kept so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// As it was stored; `None` from a caller that has it from its encoded copy.
+    pub encoded_bytes: Option<usize>,
+    /// Decoded.
+    pub decoded_bytes: Option<usize>,
+    /// Whether the caller has seen a decoded copy that it cannot use.
+    pub decoded_is_foreign: bool,
+}
+
+impl Offer {
+    /// Something that is kept decoded or not at all.
+    #[must_use]
+    pub fn decoded(bytes: usize) -> Self {
+        Self { decoded_bytes: Some(bytes), ..Self::default() }
+    }
+}
+
 /// What a cache holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CacheFigures {
@@ -71,9 +91,8 @@ pub struct FormFigures {
 /// Samples kept in memory, by a policy.
 pub struct Cache {
     memory: Memory,
-    budget_bytes: u64,
-    /// Whether hits are written down.
-    notes_uses: bool,
+    budget_bytes: AtomicU64,
+    policy: Policy,
     /// Decides who is in. Held for a decision, never while bytes are copied.
     state: Mutex<State>,
     /// After a fork the lock may be held for ever by a thread that is not there.
@@ -82,6 +101,8 @@ pub struct Cache {
 
 struct State {
     keeper: Keeper,
+    /// The split in force, in percent.
+    shares: [u32; 3],
     corrupt: u64,
     /// Reused for every decision.
     evicted: Vec<(SampleId, Form)>,
@@ -116,16 +137,16 @@ impl Cache {
         let CacheOptions { budget_bytes, samples, split: [encoded, decoded], policy, seed, backing } =
             *options;
         let memory = Memory::new(&MemoryOptions { budget_bytes, samples, forms, backing })?;
-        let partition = Partition::of_percent(memory.capacity_bytes(), 0, [encoded, decoded, 0])?;
+        let shares = [encoded, decoded, 0];
+        let partition = Partition::of_percent(memory.capacity_bytes(), 0, shares)?;
         let keeper = Keeper::new(partition, [policy; 3], seed);
-        let state = Mutex::new(State { keeper, corrupt: 0, evicted: Vec::new() });
-        let notes_uses = policy == Policy::Lru;
-        Ok(Self { memory, budget_bytes, notes_uses, state, owner: std::process::id() })
+        let state = Mutex::new(State { keeper, shares, corrupt: 0, evicted: Vec::new() });
+        let budget_bytes = AtomicU64::new(budget_bytes);
+        Ok(Self { memory, budget_bytes, policy, state, owner: std::process::id() })
     }
 
-    /// Splits the budget anew, in percent: encoded, decoded. A share that shrinks lets the newest of its samples go; one that is
-    /// being read stays until its reader is done, and whatever fits both splits stays where it is. Freed room is filled as
-    /// samples are read.
+    /// Splits the budget anew, in percent: encoded, decoded. Nobody leaves at once: what a share has beyond its new size goes, the newest first, as the
+    /// other form needs the room.
     ///
     /// # Errors
     /// When the shares add up to more than there is.
@@ -133,16 +154,36 @@ impl Cache {
         // A form without a table has no seats, whatever its share.
         let share = |form, percent| if self.keeps(form) { percent } else { 0 };
         let shares = [share(Form::Encoded, encoded), share(Form::Decoded, decoded), 0];
-        let partition = Partition::of_percent(self.memory.capacity_bytes(), 0, shares)?;
-        if self.is_here() {
-            let mut state = self.lock();
-            let State { keeper, evicted, .. } = &mut *state;
-            keeper.set_partition(partition, evicted);
-            for (leaving, form) in evicted.drain(..) {
-                self.memory.remove(leaving, form);
-            }
+        if !self.is_here() {
+            return Ok(());
         }
+        let mut state = self.lock();
+        let partition = Partition::of_percent(self.memory.capacity_bytes(), 0, shares)?;
+        state.shares = shares;
+        self.apply(partition, &mut state);
         Ok(())
+    }
+
+    /// Gives the cache another budget, at most the one it was made with. When it shrinks, the newest samples of each form go until the
+    /// rest fits; one that is being read stays until its reader is done. Their memory goes back to the system.
+    pub fn set_budget(&self, bytes: u64) {
+        if !self.is_here() {
+            return;
+        }
+        let mut state = self.lock();
+        self.budget_bytes.store(bytes, Ordering::Relaxed);
+        self.memory.set_budget(bytes);
+        let partition = Partition::of_percent(self.memory.capacity_bytes(), 0, state.shares)
+            .expect("shares that were accepted before");
+        self.apply(partition, &mut state);
+    }
+
+    fn apply(&self, partition: Partition, state: &mut State) {
+        let State { keeper, evicted, .. } = state;
+        keeper.set_partition(partition, evicted);
+        for (leaving, form) in evicted.drain(..) {
+            self.memory.remove(leaving, form);
+        }
     }
 
     /// The memory behind it.
@@ -163,6 +204,12 @@ impl Cache {
         self.memory.forms().contains(&form)
     }
 
+    /// Whether samples leave for others, so that one for which there is no room may still be let in.
+    #[must_use]
+    pub fn evicts(&self) -> bool {
+        self.policy != Policy::Pinned
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,7 +222,8 @@ impl Cache {
     #[must_use]
     pub fn get(&self, sample: SampleId, form: Form) -> Option<Held<'_>> {
         let held = self.memory.get(sample, form)?;
-        if self.notes_uses && self.is_here() {
+        // The others need not know who was used when.
+        if self.policy == Policy::Lru && self.is_here() {
             self.lock().keeper.get(sample, form);
         }
         Some(held)
@@ -201,30 +249,31 @@ impl Cache {
 
     /// A seat for a sample that was just read, in the form the split has room for; `None` when it may not stay.
     ///
-    /// Decoded comes first, as it saves more. A caller that has the sample from its encoded copy says so by offering no encoded form;
+    /// Decoded comes first, as it saves more. Where the caller cannot use the decoded copy that is there, because it was kept for other transforms, the
+    /// sample may be kept encoded besides, as long as nobody has to leave for it. A caller that has the sample from its encoded copy says so by offering no encoded form;
     /// it may then change seats where the decoded share has room, as it has after a [new split](Self::set_split). When both shares are full and somebody has to leave, a sample always asks for
     /// the same form, and as many ask for each as it has seats; else a sample would lose its seat in one form to
     /// take one in the other.
     #[must_use]
-    pub fn reserve(
-        &self,
-        sample: SampleId,
-        encoded_bytes: Option<usize>,
-        decoded_bytes: Option<usize>,
-    ) -> Option<Reservation<'_>> {
-        if !self.is_here() {
+    pub fn reserve(&self, sample: SampleId, offer: &Offer) -> Option<Reservation<'_>> {
+        let Offer { encoded_bytes, decoded_bytes, .. } = *offer;
+        // The policy's tables grow with the numbers that they are told of.
+        if !self.is_here() || !self.memory.knows(sample) {
             return None;
         }
         let mut state = self.lock();
         let state = &mut *state;
         let keeper = &mut state.keeper;
-        let changes_seats = match keeper.nearest(sample) {
+        let nearest = keeper.nearest(sample);
+        let has_seat = match nearest {
             Form::Storage => false,
             Form::Encoded if encoded_bytes.is_none() => true,
+            Form::Decoded if offer.decoded_is_foreign && !keeper.contains(sample, Form::Encoded) => true,
             _ => return None, // somebody else is just putting it in
         };
         let bytes_of = |form| match form {
             Form::Encoded => encoded_bytes,
+            Form::Decoded if nearest == Form::Decoded => None,
             Form::Decoded => decoded_bytes,
             Form::Storage | Form::Augmented => None,
         };
@@ -238,7 +287,7 @@ impl Cache {
             .find(|&form| has_room(keeper, form))
             // Nobody leaves for one that has a seat.
             .or_else(|| {
-                (!changes_seats).then(|| home(sample, keeper.kept(Form::Encoded), keeper.kept(Form::Decoded)))
+                (!has_seat).then(|| home(sample, keeper.kept(Form::Encoded), keeper.kept(Form::Decoded)))
             })?;
         let footprint = Memory::footprint(bytes_of(form)?);
         let admission = keeper.offer(sample, form, footprint, &mut state.evicted);
@@ -252,8 +301,9 @@ impl Cache {
     /// What it holds.
     #[must_use]
     pub fn figures(&self) -> CacheFigures {
+        let budget_bytes = self.budget_bytes.load(Ordering::Relaxed);
         if !self.is_here() {
-            return CacheFigures { budget_bytes: self.budget_bytes, ..CacheFigures::default() };
+            return CacheFigures { budget_bytes, ..CacheFigures::default() };
         }
         let of = |form| {
             let (entries, bytes) = self.memory.kept(form);
@@ -262,7 +312,7 @@ impl Cache {
         let state = self.lock();
         let stats = state.keeper.stats();
         CacheFigures {
-            budget_bytes: self.budget_bytes,
+            budget_bytes,
             used_bytes: self.memory.used_bytes(),
             encoded: of(Form::Encoded),
             decoded: of(Form::Decoded),

@@ -80,6 +80,15 @@ pub enum MemoryError {
     },
 }
 
+/// How a memory is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// How many blocks it has.
+    pub blocks: u32,
+    /// How many entries its table has room for.
+    pub slots: u64,
+}
+
 /// Why an entry was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
@@ -149,10 +158,22 @@ impl Memory {
         self.arena.file()
     }
 
+    /// What another process needs to know beside the [file](Self::file) to read from it with a [`Reader`](super::Reader).
+    #[must_use]
+    pub fn extent(&self) -> Extent {
+        Extent { blocks: self.arena.blocks(), slots: self.arena.slots() as u64 }
+    }
+
     /// The forms in which samples may be kept.
     #[must_use]
     pub fn forms(&self) -> &'static [Form] {
         self.forms
+    }
+
+    /// Whether there is a place for this sample in the table.
+    #[must_use]
+    pub fn knows(&self, sample: SampleId) -> bool {
+        sample.index() < self.samples
     }
 
     /// What an entry of so many bytes takes of [`Memory::capacity_bytes`].
@@ -161,16 +182,23 @@ impl Memory {
         Arena::blocks_of(bytes) as u64 * (BLOCK_BYTES + BLOCK_NOTES_BYTES) as u64
     }
 
+    /// Changes the budget, to no more than it was made with. What is kept beyond a smaller one stays until it is removed; its memory then goes
+    /// back to the system.
+    pub fn set_budget(&self, bytes: u64) {
+        let slots = self.samples * self.forms.len();
+        self.arena.set_limit(usize::try_from(bytes).map_or(0, |bytes| blocks_within(bytes, slots)));
+    }
+
     /// How much all entries together may take, counted as [`Memory::footprint`] does: the budget less the table.
     #[must_use]
     pub fn capacity_bytes(&self) -> u64 {
-        u64::from(self.arena.blocks()) * (BLOCK_BYTES + BLOCK_NOTES_BYTES) as u64
+        u64::from(self.arena.limit()) * (BLOCK_BYTES + BLOCK_NOTES_BYTES) as u64
     }
 
     /// How much is in use, removed entries that are still being read included.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        u64::from(self.arena.blocks() - self.arena.free_blocks()) * (BLOCK_BYTES + BLOCK_NOTES_BYTES) as u64
+        u64::from(self.arena.used_blocks()) * (BLOCK_BYTES + BLOCK_NOTES_BYTES) as u64
     }
 
     /// The size of the mapping: what the process can take at most.
@@ -195,7 +223,7 @@ impl Memory {
     /// The place of the form, and the sample's slot in the table.
     fn slot(&self, sample: SampleId, form: Form) -> Option<(usize, usize)> {
         let place = self.place(form)?;
-        (sample.index() < self.samples).then(|| (place, place * self.samples + sample.index()))
+        self.knows(sample).then(|| (place, place * self.samples + sample.index()))
     }
 
     /// The copy of a sample in this form, if there is one.
@@ -250,7 +278,7 @@ impl Memory {
     }
 }
 
-fn key(sample: SampleId, form: Form) -> u64 {
+pub(super) fn key(sample: SampleId, form: Form) -> u64 {
     (u64::from(sample.0) << 8 | form as u64).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
@@ -262,6 +290,12 @@ pub struct Held<'a> {
 }
 
 impl Held<'_> {
+    /// Where it begins: what a [`Reader`](super::Reader) in another process finds it by while this one holds it.
+    #[must_use]
+    pub fn first_block(&self) -> u32 {
+        self.first
+    }
+
     /// How many bytes it has.
     #[must_use]
     pub fn len(&self) -> usize {

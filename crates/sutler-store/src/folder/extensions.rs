@@ -4,6 +4,9 @@
 pub const IMAGE_EXTENSIONS: [&str; 9] =
     [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
 
+/// The endings of sound files that can be decoded.
+pub const AUDIO_EXTENSIONS: [&str; 5] = [".wav", ".flac", ".mp3", ".ogg", ".oga"];
+
 /// Endings of file names, in lower case.
 pub(super) struct Extensions(Vec<String>);
 

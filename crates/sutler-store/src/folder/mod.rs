@@ -15,7 +15,7 @@ mod walk;
 use std::path::Path;
 
 use extensions::Extensions;
-pub use extensions::IMAGE_EXTENSIONS;
+pub use extensions::{AUDIO_EXTENSIONS, IMAGE_EXTENSIONS};
 use leftovers::Leftovers;
 use walk::Walk;
 
@@ -41,6 +41,14 @@ impl Default for FolderOptions {
         // Four even on a small machine: on network storage a thread spends its time waiting for the answer.
         let threads = std::thread::available_parallelism().map_or(4, |cores| cores.get().clamp(4, 16));
         Self { extensions: IMAGE_EXTENSIONS.map(String::from).into(), allow_empty: false, threads }
+    }
+}
+
+impl FolderOptions {
+    /// The same for sound files.
+    #[must_use]
+    pub fn audio() -> Self {
+        Self { extensions: AUDIO_EXTENSIONS.map(String::from).into(), ..Self::default() }
     }
 }
 

@@ -116,14 +116,39 @@ fn a_shrunk_share_waits_for_its_readers_and_the_others_wait_for_it() {
     }
     keeper.release(SampleId(3), Form::Encoded, &mut evicted);
     keeper.set_partition(split(2, 8), &mut evicted);
-    assert_eq!(evicted, [(SampleId(3), Form::Encoded)], "only what nobody holds may leave");
     assert!(keeper.is_over_share(Form::Encoded));
     assert_eq!(keeper.offer(SampleId(20), Form::Decoded, 2, &mut evicted), Admission::NoRoom);
+    assert_eq!(evicted, [], "nobody leaves where it would not be enough");
     keeper.release(SampleId(4), Form::Encoded, &mut evicted);
     assert_eq!(keeper.offer(SampleId(20), Form::Decoded, 2, &mut evicted), Admission::Kept);
+    assert_eq!(evicted, [(SampleId(4), Form::Encoded), (SampleId(3), Form::Encoded)]);
     assert_eq!(keeper.nearest(SampleId(20)), Form::Decoded);
     assert_eq!(keeper.nearest(SampleId(5)), Form::Encoded);
     assert_eq!(keeper.nearest(SampleId(4)), Form::Storage);
+}
+
+/// "Changing the split never drops what is still needed."
+#[test]
+fn a_new_split_is_moved_to_as_samples_come() {
+    let split =
+        |encoded_bytes, decoded_bytes| Partition { encoded_bytes, decoded_bytes, ..Partition::default() };
+    let mut keeper = Keeper::new(split(12, 0), [Policy::Pinned; 3], 0);
+    let mut evicted = Vec::new();
+    for id in 0..12 {
+        keeper.offer(SampleId(id), Form::Encoded, 1, &mut evicted);
+    }
+    keeper.set_partition(split(0, 12), &mut evicted);
+    assert_eq!((keeper.kept(Form::Encoded), evicted.len()), (12, 0));
+    for decoded in 1..=3 {
+        assert_eq!(keeper.offer(SampleId(decoded), Form::Decoded, 4, &mut evicted), Admission::Kept);
+        assert_eq!(keeper.kept(Form::Encoded), 12 - 4 * decoded as usize);
+        assert_eq!(keeper.used_bytes(), 12);
+    }
+    assert_eq!(keeper.offer(SampleId(4), Form::Decoded, 4, &mut evicted), Admission::NoRoom);
+    assert_eq!(keeper.offer(SampleId(0), Form::Encoded, 1, &mut evicted), Admission::TooLarge);
+    // A smaller budget cannot wait.
+    keeper.set_partition(split(0, 5), &mut evicted);
+    assert_eq!((keeper.kept(Form::Decoded), keeper.used_bytes()), (1, 4));
 }
 
 #[test]
@@ -195,7 +220,8 @@ proptest! {
                         model.insert((id, form), (bytes, 0));
                         grew = bytes > 0;
                         let index = KEPT.iter().position(|&kept| kept == form).unwrap();
-                        prop_assert!(policies[index] != Policy::Pinned || evicted.is_empty());
+                        let own = evicted.iter().filter(|(_, left)| *left == form).count();
+                        prop_assert!(policies[index] != Policy::Pinned || own == 0);
                         // A sample of no bytes is welcome even where a share is still emptying.
                         prop_assert!(bytes == 0 || keeper.used_bytes_of(form) <= keeper.partition().bytes_of(form));
                     } else {
@@ -236,9 +262,11 @@ proptest! {
                 let entries = || model.iter().filter(|((_, kept), _)| *kept == form).map(|(_, entry)| entry);
                 prop_assert_eq!(keeper.used_bytes_of(form), entries().map(|entry| entry.0).sum::<u64>());
                 prop_assert_eq!(keeper.kept(form), entries().count());
-                let held: u64 = entries().filter(|entry| entry.1 > 0).map(|entry| entry.0).sum();
-                prop_assert!(keeper.used_bytes_of(form) <= keeper.partition().bytes_of(form).max(held));
             }
+            let held: u64 = model.values().filter(|entry| entry.1 > 0).map(|entry| entry.0).sum();
+            let for_forms = keeper.partition().total_bytes() - keeper.partition().window_bytes;
+            let shares: u64 = KEPT.iter().map(|&form| keeper.partition().bytes_of(form).min(keeper.used_bytes_of(form))).sum();
+            prop_assert!(keeper.used_bytes() <= for_forms.max(held + shares), "more than the budget, and not for its readers");
             if grew {
                 prop_assert!(
                     keeper.used_bytes() <= used_before || keeper.used_bytes() <= keeper.partition().total_bytes()

@@ -10,7 +10,7 @@
 
 mod region;
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -56,6 +56,19 @@ struct Free {
     count: u32,
     /// Blocks from here on were never used, and cost no memory yet.
     fresh: u32,
+    /// How many may be in use. Where more were used once, the memory of those that are free is with the system.
+    limit: u32,
+}
+
+impl Free {
+    fn in_use(&self) -> u32 {
+        self.fresh - self.count
+    }
+
+    /// Whether blocks that nobody uses may cost more memory than there is for all.
+    fn gives_back(&self) -> bool {
+        self.fresh > self.limit
+    }
 }
 
 /// How many blocks fit into a budget beside a table of so many slots.
@@ -70,6 +83,19 @@ pub(super) struct Broken;
 
 impl Arena {
     pub fn new(blocks: u32, slots: usize, backing: Backing) -> std::io::Result<Self> {
+        Self::laid_out(blocks, slots, |bytes| Region::new(bytes, backing))
+    }
+
+    /// Another process's arena, to read what that process holds for us: nothing can be taken, written or let go of.
+    pub fn open(file: OwnedFd, blocks: u32, slots: usize) -> std::io::Result<Self> {
+        Self::laid_out(blocks, slots, |bytes| Region::open(file, bytes))
+    }
+
+    fn laid_out(
+        blocks: u32,
+        slots: usize,
+        region: impl FnOnce(usize) -> std::io::Result<Region>,
+    ) -> std::io::Result<Self> {
         let count = blocks as usize;
         let checks = 0;
         let states = checks + count * 8;
@@ -77,10 +103,9 @@ impl Arena {
         let lengths = nexts + count * 4;
         let table = lengths + count * 4;
         let data = (table + slots * 4).next_multiple_of(BLOCK_BYTES);
-        let region = Region::new(data + count * BLOCK_BYTES, backing)?;
-        let free = Mutex::new(Free { first: NONE, count: 0, fresh: 0 });
-        let arena = Self { region, blocks, slots, states, nexts, lengths, checks, data, free };
-        Ok(arena)
+        let region = region(data + count * BLOCK_BYTES)?;
+        let free = Mutex::new(Free { first: NONE, count: 0, fresh: 0, limit: blocks });
+        Ok(Self { region, blocks, slots, states, nexts, lengths, checks, data, free })
     }
 
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
@@ -94,6 +119,11 @@ impl Arena {
 
     pub fn blocks(&self) -> u32 {
         self.blocks
+    }
+
+    /// How many entries the table has room for.
+    pub fn slots(&self) -> usize {
+        self.slots
     }
 
     /// How many blocks an entry takes.
@@ -122,10 +152,38 @@ impl Arena {
         self.region.numbers(self.lengths + self.blocks as usize * 4, self.slots)
     }
 
-    /// Blocks that nobody uses.
-    pub fn free_blocks(&self) -> u32 {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.count + (self.blocks - free.fresh)
+    /// Blocks that are in use.
+    pub fn used_blocks(&self) -> u32 {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).in_use()
+    }
+
+    /// How many blocks may be in use.
+    pub fn limit(&self) -> u32 {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).limit
+    }
+
+    /// Allows so many blocks to be in use, at most as many as there are, and gives the memory of free ones back to the system where it would
+    /// be more than that. What is in use beyond the limit stays until it is put back.
+    pub fn set_limit(&self, blocks: u32) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.limit = blocks.min(self.blocks);
+        if free.gives_back() {
+            let nexts = self.nexts();
+            let mut block = free.first;
+            for _ in 0..free.count {
+                self.give_back(block);
+                block = nexts[block as usize].load(Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Gives the memory of a block that nobody uses back to the system. It reads as zeros from then on.
+    fn give_back(&self, block: u32) {
+        // SAFETY: the block is on the list of free ones, or on its way there, so nobody reads or writes it.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.region.give_back(self.at(block), BLOCK_BYTES);
+        }
     }
 
     /// Takes a chain for an entry of `bytes` bytes, if there are enough blocks.
@@ -133,7 +191,7 @@ impl Arena {
         let wanted = Self::blocks_of(bytes as usize) as u32;
         let nexts = self.nexts();
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.count + (self.blocks - free.fresh) < wanted {
+        if free.limit.saturating_sub(free.in_use()) < wanted {
             return None;
         }
         let used_before = wanted.min(free.count);
@@ -173,6 +231,13 @@ impl Arena {
             last = nexts[last as usize].load(Ordering::Relaxed);
         }
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.gives_back() {
+            let mut block = first;
+            for _ in 0..count {
+                self.give_back(block);
+                block = nexts[block as usize].load(Ordering::Relaxed);
+            }
+        }
         nexts[last as usize].store(free.first, Ordering::Relaxed);
         free.first = first;
         free.count += count;

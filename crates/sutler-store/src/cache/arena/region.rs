@@ -64,6 +64,21 @@ impl Region {
         Ok(Self { start, bytes, file })
     }
 
+    /// A region that another process has made, to be read only.
+    pub fn open(file: OwnedFd, bytes: usize) -> std::io::Result<Self> {
+        let there = rustix::fs::fstat(&file)?.st_size;
+        if usize::try_from(there).is_ok_and(|there| there < bytes) {
+            return Err(std::io::Error::other(format!("the memory has {there} bytes, not {bytes}")));
+        }
+        // SAFETY: a new mapping at an address the kernel chooses overlaps nothing, and it lies inside the file.
+        let start = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, &file, 0)
+        }?;
+        let start = NonNull::new(start.cast::<u8>())
+            .ok_or_else(|| std::io::Error::other("the mapping is at address 0"))?;
+        Ok(Self { start, bytes, file: Some(file) })
+    }
+
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -109,6 +124,18 @@ impl Region {
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(offset), bytes.len());
         }
+    }
+
+    /// Gives whole pages back to the system; they are zero from then on. A system that does not want them leaves them as they are, which does no
+    /// harm but to the memory it could have had.
+    ///
+    /// # Safety
+    /// Nobody may read or write this part of the region at the same time, or count on what is in it.
+    pub unsafe fn give_back(&self, offset: usize, bytes: usize) {
+        self.check(offset, bytes, 1);
+        let advice = if self.file.is_some() { Advice::LinuxRemove } else { Advice::LinuxDontNeed };
+        // SAFETY: in range by the check, and nobody's by the caller's promise.
+        let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().add(offset).cast(), bytes, advice) };
     }
 
     fn check(&self, offset: usize, bytes: usize, alignment: usize) {

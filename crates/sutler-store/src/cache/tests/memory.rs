@@ -266,3 +266,42 @@ fn what_it_does_not_keep_is_refused() {
     assert!(memory.get(SampleId(10), Form::Encoded).is_none());
     assert!(!memory.remove(SampleId(10), Form::Encoded));
 }
+
+#[test]
+fn another_process_reads_what_is_held_for_it_and_notices_damage() {
+    let options =
+        MemoryOptions { budget_bytes: 400_000, samples: 12, forms: FORMS, backing: Backing::Shared };
+    let memory = Memory::new(&options).unwrap();
+    let bytes = content(5, 1, 9_000);
+    memory.put(SampleId(4), Form::Decoded, &[&content(4, 1, 5_000)]).unwrap();
+    memory.put(SampleId(5), Form::Decoded, &[&bytes]).unwrap();
+    let file = memory.file().unwrap().try_clone_to_owned().unwrap();
+    let reader = Reader::open(file, memory.extent()).unwrap();
+    let held = memory.get(SampleId(5), Form::Decoded).unwrap();
+    let first = held.first_block();
+    let mut out = vec![0; reader.len(first).unwrap()];
+    reader.read(first, SampleId(5), Form::Decoded, &mut out).unwrap();
+    assert_eq!(out, bytes);
+    // Removed meanwhile, it stays until the owner lets go.
+    memory.remove(SampleId(5), Form::Decoded);
+    memory.put(SampleId(6), Form::Decoded, &[&content(6, 1, 9_000)]).unwrap();
+    reader.read(first, SampleId(5), Form::Decoded, &mut out).unwrap();
+    assert_eq!(out, bytes);
+    // Another sample's entry, one that cannot be, and a flipped bit are all noticed.
+    assert_eq!(reader.read(first, SampleId(4), Form::Decoded, &mut out), Err(Corrupt));
+    assert_eq!(reader.len(u32::MAX), Err(Corrupt));
+    memory.damage(SampleId(6), Form::Decoded, 8_000);
+    let held = memory.get(SampleId(6), Form::Decoded).unwrap();
+    assert_eq!(reader.read(held.first_block(), SampleId(6), Form::Decoded, &mut out), Err(Corrupt));
+}
+
+#[test]
+fn a_file_that_is_too_short_is_refused() {
+    let options =
+        MemoryOptions { budget_bytes: 400_000, samples: 12, forms: FORMS, backing: Backing::Shared };
+    let memory = Memory::new(&options).unwrap();
+    let file = memory.file().unwrap().try_clone_to_owned().unwrap();
+    let extent = Extent { blocks: memory.extent().blocks + 1, ..memory.extent() };
+    let error = Reader::open(file, extent).err().unwrap().to_string();
+    assert!(error.contains("bytes, not"), "{error}");
+}

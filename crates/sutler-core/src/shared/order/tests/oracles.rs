@@ -1,7 +1,7 @@
 //! Storage reads per served sample, against the least number there can be.
 
 use super::driver::{Driver, PERIOD};
-use crate::{SampleId, SampleRng};
+use crate::{SHARED_MIXING, SampleId, SampleRng};
 
 const SAMPLES: u32 = 10_000;
 const WINDOW: u32 = SAMPLES / 50;
@@ -45,33 +45,41 @@ impl Account {
 fn equal_jobs_at_any_phase_read_each_sample_once_for_all() {
     for jobs in [2, 3, 4] {
         for pinned in [0.0, 0.2, 0.5] {
-            let mut phases = SampleRng::new(42, jobs, SampleId(0));
-            let mut driver = Driver::new(SAMPLES, WINDOW, (f64::from(SAMPLES) * pinned) as u32, 0.0, 7);
-            for job in 0..jobs {
-                driver.arrive(PERIOD);
-                if job + 1 < jobs {
-                    let gap = (phases.unit() * EPOCH as f64) as u64;
-                    driver.run_until(driver.now + gap);
+            for mixing in [0.0, SHARED_MIXING] {
+                let mut phases = SampleRng::new(42, jobs, SampleId(0));
+                let pinned_count = (f64::from(SAMPLES) * pinned) as u32;
+                let mut driver = Driver::new(SAMPLES, WINDOW, pinned_count, mixing, 7);
+                for job in 0..jobs {
+                    driver.arrive(PERIOD);
+                    if job + 1 < jobs {
+                        let gap = (phases.unit() * EPOCH as f64) as u64;
+                        driver.run_until(driver.now + gap);
+                    }
                 }
+                let account = Account::open(&driver);
+                driver.run_until(driver.now + 2 * EPOCH);
+                account.check(&driver, pinned, &format!("J = {jobs}, c = {pinned}, mixing {mixing}"));
             }
-            let account = Account::open(&driver);
-            driver.run_until(driver.now + 3 * EPOCH);
-            account.check(&driver, pinned, &format!("J = {jobs}, c = {pinned}"));
         }
     }
 }
 
 #[test]
-fn a_job_of_twice_the_speed_reads_for_the_slow_one() {
-    for pinned in [0.0, 0.2] {
-        let mut driver = Driver::new(SAMPLES, WINDOW, (f64::from(SAMPLES) * pinned) as u32, 0.0, 3);
-        driver.arrive(PERIOD);
-        driver.run_until(EPOCH / 3);
-        driver.arrive(PERIOD / 2);
-        driver.run_until(driver.now + EPOCH);
-        let account = Account::open(&driver);
-        driver.run_until(driver.now + 3 * EPOCH);
-        account.check(&driver, pinned, &format!("speeds 1 and 2, c = {pinned}"));
+fn a_job_of_twice_the_speed_reads_for_the_slow_ones() {
+    for (slow, pinned) in [(1, 0.0), (1, 0.2), (2, 0.2)] {
+        for mixing in [0.0, SHARED_MIXING] {
+            let mut driver = Driver::new(SAMPLES, WINDOW, (f64::from(SAMPLES) * pinned) as u32, mixing, 3);
+            for _ in 0..slow {
+                driver.arrive(PERIOD);
+                driver.run_until(driver.now + EPOCH / 3);
+            }
+            driver.arrive(PERIOD / 2);
+            driver.run_until(driver.now + EPOCH);
+            let account = Account::open(&driver);
+            driver.run_until(driver.now + 2 * EPOCH);
+            let what = format!("one of speed 2, {slow} of speed 1, c = {pinned}, mixing {mixing}");
+            account.check(&driver, pinned, &what);
+        }
     }
 }
 

@@ -1,7 +1,9 @@
 //! The order a job is served in must be as good as a shuffle.
 
+use std::collections::BTreeMap;
+
 use super::driver::{Driver, PERIOD};
-use crate::SampleId;
+use crate::{SHARED_MIXING, SampleId};
 
 /// Where each sample stood in an epoch.
 fn positions(order: &[SampleId]) -> Vec<f64> {
@@ -46,6 +48,28 @@ fn assert_uniform<'a>(orders: impl Iterator<Item = &'a Vec<SampleId>>, samples: 
     );
 }
 
+/// Asserts that every sample is equally likely to be followed by every other: chi-square over pairs. Pinned samples are left out,
+/// since spreading them evenly keeps them apart.
+fn assert_pairs_uniform<'a>(orders: impl Iterator<Item = &'a Vec<SampleId>>, pinned: u32, what: &str) {
+    let mut counts = BTreeMap::new();
+    let mut pairs = 0;
+    let mut samples = 0;
+    for order in orders {
+        samples = order.len() - pinned as usize;
+        for pair in order.windows(2).filter(|pair| pair[0].0 >= pinned && pair[1].0 >= pinned) {
+            *counts.entry((pair[0], pair[1])).or_insert(0u32) += 1;
+            pairs += 1;
+        }
+    }
+    let cells = (samples * (samples - 1)) as f64;
+    let expected = f64::from(pairs) / cells;
+    let seen: f64 = counts.values().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum();
+    let chi2 = seen + (cells - counts.len() as f64) * expected;
+    eprintln!("{what}: chi-square {chi2:.0} over {pairs} pairs of {cells} kinds");
+    let limit = 5.0 * (2.0 * cells).sqrt();
+    assert!((chi2 - cells).abs() < limit, "{what}: chi-square {chi2:.0} over {cells} kinds of pairs");
+}
+
 const FEW: u32 = 64;
 
 /// Jobs that start together or apart; their finished epochs.
@@ -74,11 +98,17 @@ fn over_its_epochs_a_job_gets_each_sample_everywhere() {
 /// is in is up to chance.
 #[test]
 fn over_many_runs_jobs_together_and_apart_get_each_sample_everywhere() {
-    for apart in [0.0, 0.4] {
-        let runs: Vec<Driver> = (0..1_000).map(|seed| run(FEW, 0, apart, 3, 3, 0.0, seed)).collect();
+    // Pinned ones are spread as evenly as whole samples can be: where a dataset has 16 of them, their places show that.
+    for (samples, pinned, apart, mixing, runs) in
+        [(FEW, 0, 0.0, 0.0, 1_000), (FEW, 0, 0.4, 0.0, 1_000), (512, 128, 0.4, SHARED_MIXING, 200)]
+    {
+        let runs: Vec<Driver> =
+            (0..runs).map(|seed| run(samples, pinned, apart, 3, 3, mixing, seed)).collect();
         for trainer in 0..3 {
-            let orders = runs.iter().map(|driver| &driver.trainers[trainer].orders[1]);
-            assert_uniform(orders, FEW as usize, &format!("job {trainer} of three, {apart} epochs apart"));
+            let orders = || runs.iter().map(|driver| &driver.trainers[trainer].orders[1]);
+            let what = format!("job {trainer} of three, {apart} epochs apart, {pinned} of {samples} pinned");
+            assert_uniform(orders(), samples as usize, &what);
+            assert_pairs_uniform(orders(), pinned, &what);
         }
     }
 }
@@ -114,21 +144,59 @@ fn jobs_get_different_orders_and_a_seed_repeats_them() {
     assert_ne!(jobs[0][1], jobs[1][1]);
 }
 
-/// Half an epoch apart, two halves stay what they are (a correlation of 3/4); mixing exchanges their samples, at a price.
+/// Half an epoch apart, two halves stay what they are (a correlation of 3/4); mixing exchanges their samples, at a price that
+/// grows with the number of jobs.
 #[test]
 fn mixing_breaks_up_what_jobs_go_through_together() {
     const SAMPLES: u32 = 4_000;
-    let measure = |mixing| {
-        let driver = run(SAMPLES, 0, 0.5, 2, 12, mixing, 9);
+    let measure = |jobs, apart, mixing| {
+        let driver = run(SAMPLES, 0, apart, jobs, 12, mixing, 9);
         let orders = &driver.trainers[0].orders;
-        let (first, last) = (&orders[1], &orders[orders.len() - 1]);
-        (driver.reads() as f64 / driver.bound, correlation(first, last))
+        let (reads, kept) = (driver.reads() as f64 / driver.bound, correlation(&orders[1], &orders[11]));
+        eprintln!("{jobs} jobs, mixing {mixing}: {reads:.4} of the least reads, correlation {kept:.2}");
+        (reads, kept)
     };
-    let (least, kept) = measure(0.0);
-    let (more, mixed) = measure(0.1);
-    eprintln!("mixing 0: {least:.3} of the least reads, correlation {kept:.2}; 0.1: {more:.3}, {mixed:.2}");
+    let (least, kept) = measure(2, 0.5, 0.0);
     assert!(least < 1.005 && (kept - 0.75).abs() < 0.05, "{least:.3}, {kept:.2}");
+    let (more, mixed) = measure(2, 0.5, 0.1);
     assert!(more < 1.05 && mixed < 0.4, "{more:.3}, {mixed:.2}");
+    for (jobs, price) in [(2, 1.01), (3, 1.02), (4, 1.03), (8, 1.05)] {
+        let (least, kept) = measure(jobs, 0.37, 0.0);
+        let (more, mixed) = measure(jobs, 0.37, SHARED_MIXING);
+        assert!(least < 1.005 && more < price, "{jobs} jobs: {least:.3}, {more:.3}");
+        assert!(mixed < kept - 0.1, "{jobs} jobs: correlation {mixed:.2} instead of {kept:.2}");
+    }
+}
+
+/// Those who stood beside each other are no likelier to do so again than any two of their part.
+#[test]
+fn neighbours_part_in_the_next_epoch() {
+    const SAMPLES: usize = 4_000;
+    /// How far neighbours are from each other at most: a small batch.
+    const NEAR: usize = 8;
+    for (jobs, pinned, mixing) in [(1, 0, 0.0), (3, 0, 0.0), (3, 800, SHARED_MIXING)] {
+        let driver = run(SAMPLES as u32, pinned, 0.3, jobs, 20, mixing, 2);
+        for trainer in &driver.trainers {
+            let (mut pairs, mut again) = (0u64, 0u64);
+            for epochs in trainer.orders.windows(2) {
+                let next = positions(&epochs[1]);
+                for (place, sample) in epochs[0].iter().enumerate() {
+                    for other in epochs[0][place + 1..].iter().take(NEAR) {
+                        pairs += 1;
+                        let distance = (next[sample.index()] - next[other.index()]).abs();
+                        again += u64::from(distance <= NEAR as f64);
+                    }
+                }
+            }
+            // Two samples of a shuffle are that near with this chance.
+            let chance = 2.0 * NEAR as f64 / SAMPLES as f64;
+            let times = again as f64 / pairs as f64 / chance;
+            eprintln!("{jobs} jobs, {pinned} pinned: {times:.2} times as often near as in a shuffle");
+            // Three parts of 3/10, 3/10 and 4/10 of the dataset: 3 times, where parts are a third each.
+            let expected = if jobs == 1 { 1.0 } else { 3.0 };
+            assert!((0.8..expected * 1.15).contains(&times), "{jobs} jobs: {times:.2}");
+        }
+    }
 }
 
 #[test]

@@ -38,6 +38,26 @@ fn the_last_user_takes_an_entry_away() {
 }
 
 #[test]
+fn a_second_form_takes_room_and_leaves_with_its_entry() {
+    let mut order = order_of(10, 5, Form::Augmented);
+    let jobs = [0, 1, 2].map(|job| seated(&mut order, job));
+    let (_, entry) = prepare(&mut order, jobs[0]);
+    assert_eq!(jobs.map(|job| order.is_wanted_by(entry, job)), [false, true, true]);
+    order.next(jobs[1]).unwrap();
+    assert_eq!(jobs.map(|job| order.is_wanted_by(entry, job)), [false, false, true]);
+    assert!(!order.enlarge(entry, 5), "there is room for four more");
+    assert!(order.enlarge(entry, 4));
+    assert_eq!(order.window_used_bytes(), 5);
+    order.copied(entry, &mut Vec::new());
+    order.next(jobs[2]).unwrap();
+    assert!(!order.enlarge(entry, 0), "nobody will take it any more");
+    let mut dropped = Vec::new();
+    order.copied(entry, &mut dropped);
+    assert_eq!((dropped, order.window_used_bytes()), (vec![entry], 0));
+    assert!(!order.is_wanted_by(entry, jobs[2]) && !order.enlarge(entry, 0));
+}
+
+#[test]
 fn under_pressure_the_entry_with_the_fewest_users_goes() {
     let mut order = order_of(10, 1, Form::Augmented);
     let jobs = [0, 1, 2].map(|job| seated(&mut order, job));

@@ -1,0 +1,201 @@
+//! A crew of worker threads whose number follows the demand: what `core::Crew` decides, done with real threads.
+//!
+//! A thread of its own, the foreman, looks now and then at what workers and consumers did, asks for the decision and
+//! starts threads or sends them off duty. A thread off duty keeps nothing but its stack.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use sutler_core::{Crew, CrewLimits, CrewObservation, CrewReason};
+
+use crate::metrics::Pace;
+
+/// How often the number of workers is looked at: long enough for a sound mean, short enough to follow a change.
+pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How many changes of the crew are remembered.
+const CHANGES_MAX: usize = 1000;
+
+/// A consumer that works for less than this share of its time takes whatever it can get.
+const HARDLY_WORKING: f64 = 0.01;
+
+/// What one worker has done, written by itself and read by the foreman.
+#[derive(Default)]
+pub(crate) struct Desk {
+    samples: AtomicU64,
+    working_nanos: AtomicU64,
+    /// The thread, by the number that the system knows it by.
+    thread: AtomicI32,
+}
+
+impl Desk {
+    /// The worker sits down.
+    pub fn take_seat(&self) {
+        self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+    }
+
+    pub fn worked(&self, samples: usize, time: Duration) {
+        self.samples.fetch_add(samples as u64, Ordering::Relaxed);
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.working_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    fn totals(&self) -> Totals {
+        let thread = self.thread.load(Ordering::Relaxed);
+        let (running, queued) = if thread == 0 { (0.0, 0.0) } else { processor_time(thread) };
+        Totals {
+            samples: self.samples.load(Ordering::Relaxed) as f64,
+            working: self.working_nanos.load(Ordering::Relaxed) as f64 / 1e9,
+            running,
+            queued,
+        }
+    }
+}
+
+/// The seconds that a thread of this process has run, and those it was ready to but had no processor. A kernel that does not
+/// tell leaves both at zero; demand alone decides then.
+fn processor_time(thread: i32) -> (f64, f64) {
+    let Ok(told) = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")) else {
+        return (0.0, 0.0);
+    };
+    let mut seconds = told.split_whitespace().map(|nanos| nanos.parse().unwrap_or(0.0) / 1e9);
+    (seconds.next().unwrap_or(0.0), seconds.next().unwrap_or(0.0))
+}
+
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    samples: f64,
+    working: f64,
+    running: f64,
+    queued: f64,
+}
+
+/// A change of the number of workers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CrewChange {
+    /// Seconds since the crew began.
+    pub seconds: f64,
+    /// So many workers from then on.
+    pub workers: usize,
+    /// Why.
+    pub reason: CrewReason,
+}
+
+/// What became of the crew, for whoever wants to know.
+pub(crate) struct Trace {
+    begun: Instant,
+    changes: Mutex<Vec<CrewChange>>,
+}
+
+impl Trace {
+    pub fn new(workers: usize) -> Self {
+        let beginning = CrewChange { seconds: 0.0, workers, reason: CrewReason::Beginning };
+        Self { begun: Instant::now(), changes: Mutex::new(vec![beginning]) }
+    }
+
+    pub fn changes(&self) -> Vec<CrewChange> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn note(&self, workers: usize, reason: CrewReason) {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        if changes.len() == CHANGES_MAX {
+            changes.remove(0);
+        }
+        changes.push(CrewChange { seconds, workers, reason });
+    }
+}
+
+/// Whoever looks at the crew and says how many are to work.
+pub(crate) struct Foreman {
+    crew: Crew,
+    desks: Vec<Arc<Desk>>,
+    /// What all desks had done when the last observation ended.
+    before: Totals,
+    before_at: Instant,
+    /// What each consumer had done then, by its job.
+    paces: HashMap<usize, Pace>,
+}
+
+impl Foreman {
+    pub fn new(limits: CrewLimits) -> Self {
+        Self {
+            crew: Crew::new(limits),
+            desks: Vec::new(),
+            before: Totals::default(),
+            before_at: Instant::now(),
+            paces: HashMap::new(),
+        }
+    }
+
+    pub fn workers(&self) -> usize {
+        self.crew.workers()
+    }
+
+    pub fn reason(&self) -> CrewReason {
+        self.crew.reason()
+    }
+
+    /// A desk for one more worker.
+    pub fn add_desk(&mut self) -> Arc<Desk> {
+        let desk = Arc::new(Desk::default());
+        self.desks.push(Arc::clone(&desk));
+        desk
+    }
+
+    /// How many workers ever had a desk.
+    pub fn desks(&self) -> usize {
+        self.desks.len()
+    }
+
+    /// Looks at the work done since the last time it had something to go by; true when the crew is to change.
+    pub fn look(&mut self, paces: impl Iterator<Item = (usize, Pace)>) -> bool {
+        let now: HashMap<usize, Pace> = paces.collect();
+        let mut demand = None;
+        let (mut waited, mut trained) = (0.0, 0.0);
+        for (job, pace) in &now {
+            let Some(since) = self.paces.get(job).map(|before| pace.since(before)) else { continue };
+            if since.samples == 0 {
+                continue;
+            }
+            let hardly = since.trained <= HARDLY_WORKING * (since.trained + since.waited);
+            let wanted = if hardly { f64::INFINITY } else { since.samples as f64 / since.trained };
+            demand = Some(demand.unwrap_or(0.0) + wanted);
+            waited += since.waited;
+            trained += since.trained;
+        }
+        if demand.is_none() {
+            // Nobody took anything: go on counting, from when consumers that are new here began.
+            for (job, pace) in now {
+                self.paces.entry(job).or_insert(pace);
+            }
+            return false;
+        }
+        self.paces = now;
+        let done = self.totals();
+        let before = std::mem::replace(&mut self.before, done);
+        let before_at = std::mem::replace(&mut self.before_at, Instant::now());
+        let time = waited + trained;
+        self.crew.observe(&CrewObservation {
+            seconds: before_at.elapsed().as_secs_f64(),
+            samples: (done.samples - before.samples) as u64,
+            working: done.working - before.working,
+            running: done.running - before.running,
+            queued: done.queued - before.queued,
+            demand,
+            waited: if time > 0.0 { waited / time } else { 0.0 },
+        })
+    }
+
+    fn totals(&self) -> Totals {
+        self.desks.iter().map(|desk| desk.totals()).fold(Totals::default(), |sum, each| Totals {
+            samples: sum.samples + each.samples,
+            working: sum.working + each.working,
+            running: sum.running + each.running,
+            queued: sum.queued + each.queued,
+        })
+    }
+}

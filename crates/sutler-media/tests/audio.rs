@@ -1,0 +1,154 @@
+//! Files that lie, and files that are none: each gets an error that says so, and nothing panics.
+
+use std::fs;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use sutler_core::{SampleId, SampleRng};
+use sutler_media::audio::{AudioError, Clip, Limits, Pipeline, Plan, Worker, header_from_start, probe};
+
+const LIMITS: Limits = Limits { values_max: 1 << 20 };
+const NAMES: [&str; 6] = ["mono.flac", "stereo.flac", "mono.mp3", "stereo.mp3", "mono.ogg", "stereo.ogg"];
+
+fn file(name: &str) -> Vec<u8> {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests", "sound", name].iter().collect();
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// 16-bit values in two channels.
+fn wav(frames: usize) -> Vec<u8> {
+    let data: Vec<u8> = (0..frames * 4).map(|byte| (byte * 37 % 251) as u8).collect();
+    let mut file = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x02\0".to_vec();
+    file.extend(8000u32.to_le_bytes());
+    file.extend(32_000u32.to_le_bytes());
+    file.extend(*b"\x04\0\x10\0data");
+    file.extend((data.len() as u32).to_le_bytes());
+    file.extend(data);
+    file
+}
+
+fn decode(bytes: &[u8]) -> Result<Clip, AudioError> {
+    Worker::new(LIMITS, false).decode(bytes).cloned()
+}
+
+fn all() -> Vec<(&'static str, Vec<u8>)> {
+    NAMES.into_iter().map(|name| (name, file(name))).chain([("wav", wav(500))]).collect()
+}
+
+#[test]
+fn headers_say_what_decoding_finds() {
+    for (name, bytes) in all() {
+        let clip = decode(&bytes).unwrap();
+        let header = probe(&bytes).unwrap();
+        assert_eq!((header.rate, usize::from(header.channels)), (clip.rate, clip.channels), "{name}");
+        assert_eq!(header.frames, Some(clip.frames() as u64), "{name}");
+        if let Some(early) = header_from_start(&bytes[..100], bytes.len() as u64) {
+            assert_eq!(early, header, "{name}");
+        } else {
+            assert!(name.ends_with("mp3") || name.ends_with("ogg"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_an_error() {
+    for (name, bytes) in all() {
+        // The last page of an Ogg file and the last frame of an MP3 need not be marked, so what is left may be a file.
+        let whole_without_end = name.ends_with("mp3");
+        for part in [1, 2, 3, 5, 7, 9] {
+            let cut = &bytes[..bytes.len() * part / 10];
+            match decode(cut) {
+                Err(error) => {
+                    assert!(
+                        matches!(error.kind(), "truncated" | "corrupt" | "unsupported"),
+                        "{name} at {part}: {error}"
+                    );
+                }
+                Ok(clip) => {
+                    assert!(whole_without_end && clip.frames() > 0, "{name} at {part}: {}", clip.frames())
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_sound_is_told_by_its_first_bytes() {
+    assert_eq!(decode(b"").unwrap_err(), AudioError::Empty);
+    let error = decode(b"<html>not found</html>").unwrap_err();
+    assert_eq!(error.kind(), "unrecognised");
+    assert!(error.to_string().contains("3c 68 74 6d 6c"), "{error}");
+    assert!(probe(b"\x89PNG\r\n\x1a\n").is_err());
+}
+
+#[test]
+fn limits_hold_for_every_format() {
+    for (name, bytes) in all() {
+        let error = Worker::new(Limits { values_max: 400 }, false).decode(&bytes).unwrap_err();
+        assert!(matches!(error, AudioError::TooLong { values_max: 400, .. }), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_flac_that_promises_hours_takes_no_memory_for_them() {
+    let mut bytes = file("mono.flac");
+    bytes[21] |= 0x0f; // the upper bits of the length
+    let error = decode(&bytes).unwrap_err();
+    assert!(matches!(error, AudioError::TooLong { .. }), "{error}");
+}
+
+#[test]
+fn a_clip_that_transforms_cannot_take_is_explained() {
+    let run = |ops: &str, bytes: &[u8], mono: bool| {
+        let pipeline = Pipeline::from_json(ops).unwrap();
+        let mut plan = Plan::default();
+        pipeline.draw(&mut SampleRng::new(0, 0, SampleId(0)), &mut plan);
+        let mut worker = Worker::new(LIMITS, mono);
+        worker.decode(bytes).unwrap();
+        worker.transform(&pipeline, &plan).map(|shape| shape.axes()).map_err(|error| error.to_string())
+    };
+    let mel = |rate: &str| {
+        format!(
+            r#"[{{"op":"mel_spectrogram","sample_rate":{rate},"n_fft":512,"win_length":320,"hop_length":160,"f_min":0,
+            "f_max":null,"n_mels":80,"power":2,"normalized":false,"center":true,"pad_mode":"reflect","norm":null,
+            "mel_scale":"htk","periodic":true}}]"#
+        )
+    };
+    assert_eq!(run("[]", &wav(500), true), Ok([0, 0, 500]));
+    assert_eq!(run("[]", &wav(500), false), Ok([0, 2, 500]));
+    assert_eq!(run(&mel("null"), &wav(500), false), Ok([2, 80, 4]));
+    assert!(run(&mel("null"), &wav(100), true).unwrap_err().contains("a frame needs 257"));
+    assert!(run(&mel("null"), &wav(0), true).unwrap_err().contains("leave the file out"));
+    assert!(
+        run(&mel("16000"), &wav(500), true).unwrap_err().contains("put Resample(new_freq=16000) before it")
+    );
+    let blown_up = r#"[{"op":"resample","orig_freq":null,"new_freq":1536000,"resampling_method":"sinc_interp_hann",
+        "lowpass_filter_width":6,"rolloff":0.99,"beta":null},{"op":"speed_perturb","min_rate":0.1,"max_rate":0.1,
+        "factors":null,"p":1}]"#;
+    assert!(run(blown_up, &wav(1000), true).unwrap_err().contains("raise values_max"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn damaged_files_are_decoded_or_refused(
+        which in 0..7usize,
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
+        cut in any::<Option<prop::sample::Index>>(),
+    ) {
+        let (_, mut bytes) = all().swap_remove(which);
+        for (place, value) in damage {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        let _ = probe(&bytes);
+        if let Ok(clip) = decode(&bytes) {
+            prop_assert!(clip.channels > 0 && clip.rate > 0);
+            prop_assert_eq!(clip.values.len() % clip.channels, 0);
+        }
+    }
+}

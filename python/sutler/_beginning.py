@@ -1,0 +1,134 @@
+"""Begins an epoch at a position: with the engine, with a stream's workers, or in the trainer's own process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sutler import _sutler
+from sutler._backend import BatchSource, ProcessBackend, length_of
+from sutler._epoch import Position, Progress
+from sutler._keys import KeyTable
+from sutler._python_batches import InlineBatches, drawn_batches
+from sutler._sampling import Feed
+
+if TYPE_CHECKING:
+    from sutler.loader import Loader
+
+
+def begin_epoch(loader: Loader, position: Position) -> tuple[BatchSource, Callable[[], None]]:
+    """Begins an epoch at a position: its batches, and how to call the rest off."""
+    if loader._streams is not None:
+        loader._check_open()
+        stream, position.streams = loader._streams.begin(loader, position.streams)
+        return stream, stream.close
+    # A sampler that draws otherwise than before is found out here, before anything is started.
+    begun = position.consumed > 0 or position.served is not None
+    first = (
+        position.drawing.go_to(position.drawn if begun else None, position.consumed)
+        if position.drawing
+        else 0
+    )
+    position.drawn = None
+    loader._room.end_what_is_outdated(loader)
+    if loader._in_process():
+        inline = _plan_in_process(loader, position, first)
+        return inline, inline.close
+    run, job, feed = _start_run(loader, position, first)
+    backend = loader._backend
+
+    def call_off() -> None:
+        run.close()
+        backend.leave_epoch(job)
+
+    try:
+        return backend.source(loader, run, job, position.epoch, feed), call_off
+    except BaseException:  # raised by the user's sampler
+        call_off()
+        raise
+
+
+def _plan_in_process(loader: Loader, position: Position, first: int) -> InlineBatches:
+    """An epoch of a dataset written in Python that the trainer calls itself."""
+    keys = loader._backend.keys or KeyTable()
+    total: int | None
+    batches: Iterator[tuple[list[int], Progress]]
+    if position.drawing is not None:
+        total, samples = None, length_of(loader.dataset) or 0
+        batches = drawn_batches(
+            position.drawing,
+            first,
+            position.consumed,
+            batch_size=loader.batch_size or 1,
+            drop_last=loader.drop_last,
+            in_order=loader.in_order,
+            done=position.served,
+        )
+    else:
+        planned = _sutler.plan_batches(
+            len(loader.dataset),
+            shuffle=loader.shuffle,
+            seed=loader.seed,
+            epoch=position.epoch,
+            consumed=position.consumed,
+            batch_size=loader.batch_size or 1,
+            drop_last=loader.drop_last,
+            rank=loader.rank,
+            world_size=loader.world_size,
+            before=position.before,
+            done=position.served,
+        )
+        total, samples = len(planned), sum(len(numbers) for numbers, _, _ in planned)
+        in_order = loader.in_order
+        batches = ((numbers, consumed if in_order else positions) for numbers, consumed, positions in planned)
+    source = InlineBatches(
+        loader,
+        batches,
+        total=total,
+        samples=samples,
+        epoch=position.epoch,
+        keys=keys,
+        figures=loader._inline,
+        cache=loader._backend.cache() if isinstance(loader._backend, ProcessBackend) else None,
+    )
+    loader._inline_failures = source.failures
+    return source
+
+
+def _start_run(
+    loader: Loader, position: Position, first: int
+) -> tuple[_sutler.Run, _sutler.Job, Feed | None]:
+    """Starts the native side of an epoch at a position."""
+    batch_size = loader.batch_size or 1
+    at: dict[str, Any] = {"epoch": position.epoch, "consumed": position.consumed, "done": position.served}
+    drawing = position.drawing
+    if drawing is None:
+        engine, job = loader._room.enter_epoch(loader, batch_size)
+        run = engine.start(
+            job,
+            shuffle=loader.shuffle,
+            seed=loader.seed,
+            batch_size=batch_size,
+            drop_last=loader.drop_last,
+            rank=loader.rank,
+            world_size=loader.world_size,
+            samples=len(loader.dataset),
+            before=position.before,
+            **at,
+        )
+        return run, job, None
+    batches_ahead = loader._batches_ahead(batch_size)
+    if drawing.in_batches:
+        # The largest of the first ones; a later batch that is larger gets memory of its own.
+        engine, job = loader._room.enter_epoch(
+            loader, max([1, *map(len, drawing.items(first, batches_ahead))])
+        )
+        run = engine.start_batches(job, **at)
+    else:
+        engine, job = loader._room.enter_epoch(loader, batch_size)
+        run = engine.start_drawn(job, batch_size=batch_size, drop_last=loader.drop_last, **at)
+    announce = partial(loader._backend.announce_keys, job)
+    resumed = 0 if position.served is None else json.loads(position.served.save())["len"]
+    return run, job, Feed(drawing, first, batch_size, batches_ahead, announce, resumed)

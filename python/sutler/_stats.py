@@ -1,0 +1,56 @@
+"""What happened in a loader, in numbers; the page "Figures" of the reference explains each."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from sutler.errors import Failure
+
+if TYPE_CHECKING:
+    from sutler.loader import Loader
+
+#: Where a sample may come from, the nearest last.
+FORMS = ("storage", "encoded", "decoded", "augmented")
+
+
+def figures_of(loader: Loader) -> tuple[dict[str, Any], list[Failure]]:
+    """The job's own figures and failures: its last ones once the loader is closed, none yet in a forked child."""
+    if loader._streams is not None:
+        return loader._streams.figures.metrics(), []
+    if loader._in_process():
+        return loader._inline.metrics(), loader._inline_failures
+    job = loader._room.job
+    if job is None or not loader._room.is_here:
+        return loader._last_figures
+    metrics = json.loads(job.metrics()) | {"cache": loader._backend.cache_figures()}
+    return metrics, [Failure(*fields) for fields in job.failures()]
+
+
+def describe(loader: Loader) -> dict[str, Any]:
+    """What `Loader.stats` tells."""
+    metrics, _ = figures_of(loader)
+    samples = metrics.get("samples", 0)
+    fetched = metrics.get("fetched", 0)
+    job = None if loader._streams is not None else loader._room.job
+    arena = None if job is None else job.arena
+    return {
+        "samples": samples,
+        "batches": metrics.get("batches", 0),
+        "failed": metrics.get("failed", 0),
+        "warnings": metrics.get("warnings", 0),
+        "seconds": metrics.get("seconds", 0.0),
+        "wait_seconds": metrics.get("wait_seconds", 0.0),
+        "stalls": metrics.get("stalls", dict.fromkeys(("fetch", "prep", "transport", "trainer"), 0.0)),
+        "served": metrics.get("served", dict.fromkeys(FORMS, 0) | {"storage": samples}),
+        "storage_reads": fetched,
+        "storage_requests": metrics.get("storage_reads", 0),
+        "storage_bytes": metrics.get("storage_bytes", 0),
+        "reads_per_sample": fetched / samples if samples else 0.0,
+        "unique_fraction": loader._drawing.unique_fraction if loader._drawing else 1.0,
+        "cache": metrics["cache"] if "cache" in metrics else loader._cache_figures(),
+        "stages": dict(metrics.get("stages", [])),
+        "workers": loader._workers(),
+        "worker_changes": [] if loader._streams is not None else loader._room.worker_changes(),
+        "memory_bytes": arena[1] if arena else 0,
+    }

@@ -1,0 +1,1 @@
+"""Sound: references, batches, resuming, bad files."""

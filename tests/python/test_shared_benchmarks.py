@@ -1,0 +1,110 @@
+"""The benchmarks of jobs that share an agent run on few pictures and hand over what their tables show."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sutler.testing import make_photos
+
+from benchmarks import convergence, reads
+from benchmarks.__main__ import main
+from benchmarks.worker import Direct
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a benchmark and returns what it printed and its JSON."""
+
+    def run(*words: str) -> tuple[str, dict[str, Any]]:
+        written = tmp_path / "figures.json"
+        assert main([*words, "--json", str(written)]) == 0
+        return capsys.readouterr().out, json.loads(written.read_text())
+
+    return run
+
+
+def test_reads_counts_each_case(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "CASES", [reads.Case("two", (1, 1))])
+    printed, figures = bench(
+        "reads", "--samples", "200", "--batch-size", "2", "--epochs", "1", "--rounds", "2"
+    )
+    assert [case["least"] for case in figures["cases"]] == [0.5, 0.5]
+    for case in figures["cases"]:
+        assert case["per_sample"] == case["reads"] / case["served"]
+        assert min(case["epochs"]) >= 1
+    assert "target: reads per sample ≤ 1.05 × the least in every case" in printed
+
+
+def test_agent_takes_turns_with_embedded(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Both in this process: one for each would import torch again, which takes longer than the rest.
+    monkeypatch.setattr("benchmarks.agent.Worker", Direct)
+    photos = tmp_path / "photos"
+    make_photos(photos, 6, 2)
+    options = ("--samples", "24", "--small-samples", "0", "--batch-sizes", "64", "4", "--rounds", "2")
+    printed, figures = bench("agent", "--data", str(photos), *options, "--threads", "1")
+    assert [turns["batch_size"] for turns in figures["turns"]] == [64, 4]
+    for turns in figures["turns"]:
+        for side in ("embedded", "through_agent"):
+            assert [epoch["samples"] for epoch in turns[side]] == [24, 24]
+            assert len(turns[f"{side}_cpu"]) == 2
+    assert "target: large photos, batches of 64: ≥ 0.95 × embedded" in printed
+
+
+def test_convergence_trains_in_every_order(bench: Any) -> None:
+    options = ("--samples", "300", "--epochs", "1", "--seeds", "2", "--batch-size", "10")
+    printed, figures = bench("convergence", "--orders", "shared,ready", *options)
+    runs = figures["trainings"]
+    assert [run["order"] for run in runs] == ["strict", "shared", "ready"] * 2
+    assert all(len(run["accuracy"]) == 1 and 0 <= run["accuracy"][0] <= 1 for run in runs)
+    assert all((run["shared"] > 0) == (run["order"] == "shared") for run in runs)
+    # The same seed begins with the same weights and ends elsewhere, since it was served in another order.
+    strict, shared, _ = runs[:3]
+    assert strict["seed"] == shared["seed"]
+    assert strict["loss"] != shared["loss"]
+    assert "ready order against strict: 2 seeds are too few to tell" in printed
+
+
+def test_convergence_says_what_differs_and_what_does_not() -> None:
+    arguments = argparse.Namespace(
+        orders=("strict", "shared", "sorted"), samples=10, epochs=1, batch_size=1, seeds=5
+    )
+    trainings = [
+        convergence.Training(order, seed, [accuracy + seed / 100], 1.0)
+        for order, accuracy in [("strict", 0.7), ("shared", 0.7), ("sorted", 0.1)]
+        for seed in range(5)
+    ]
+    said = "\n".join(convergence._summary(arguments, trainings))
+    assert "target: no significant difference of shared from strict: p 1.000, reached" in said
+    assert "control: sorted order against strict: told apart, as it should be" in said
+    worse = [
+        convergence.Training(each.order, each.seed, [each.final - 0.2 * (each.order == "shared")], 1.0)
+        for each in trainings
+    ]
+    said = "\n".join(convergence._summary(arguments, worse))
+    assert "no significant difference of shared from strict: p 0.008, missed" in said
+
+
+def test_permutations_tell_what_differs_from_what_does_not() -> None:
+    # Of the 252 ways to deal out ten results, two are as far apart as these.
+    assert convergence.permutation_p([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]) == pytest.approx(2 / 252)
+    assert convergence.permutation_p([1.0, 1.0, 1.0], [1.0, 1.0, 1.0]) == 1
+    rng = random.Random(3)
+    # Without a difference, p is spread evenly between 0 and 1.
+    drawn = [
+        convergence.permutation_p([rng.gauss(0, 1) for _ in range(4)], [rng.gauss(0, 1) for _ in range(4)])
+        for _ in range(400)
+    ]
+    assert 0.45 < sum(drawn) / len(drawn) < 0.60
+    assert sum(p < 0.1 for p in drawn) < 0.16 * len(drawn)
+    # Where there are too many ways, a part of them is drawn.
+    many = convergence.permutation_p(
+        [rng.gauss(0, 1) for _ in range(12)], [rng.gauss(3, 1) for _ in range(12)]
+    )
+    assert 0 < many < 0.001
