@@ -112,9 +112,9 @@ def plan(
             "plan measures native datasets (sutler.ImageFolder, sutler.Manifest), and "
             f"{type(dataset).__module__}.{type(dataset).__qualname__} is none"
         )
-    if dataset.padding_value is not None:
+    if dataset.content != "images":
         raise TypeError(
-            f"plan measures images, and {type(dataset).__name__} holds sound, of which nothing is kept"
+            f"plan measures images, and {type(dataset).__name__} holds {dataset.content}, of which nothing is kept"
         )
     threads = _sutler.usable_cores() if num_workers is None else max(1, num_workers)
     for name, value in (("jobs", jobs), ("batch_size", batch_size)):

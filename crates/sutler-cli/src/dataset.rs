@@ -19,9 +19,22 @@ use crate::{Failed, report};
 const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
 const STD: [f64; 3] = [0.229, 0.224, 0.225];
 
-struct ListingBar {
+/// A counter on the terminal while files are listed.
+pub struct ListingBar {
     bar: ProgressBar,
     files: AtomicU64,
+}
+
+impl ListingBar {
+    /// Shown if so, or by default on a terminal.
+    pub fn new(shown: Option<bool>) -> Self {
+        Self { bar: report::progress_if(shown, 0, "listing"), files: AtomicU64::new(0) }
+    }
+
+    /// The listing is over.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
 }
 
 impl Progress for ListingBar {
@@ -49,13 +62,13 @@ pub fn open_any(path: &Path) -> Result<Arc<Files>, Failed> {
 }
 
 fn list(path: &Path, options: FolderOptions) -> Result<Arc<Files>, Failed> {
-    let progress = ListingBar { bar: report::progress(0, "listing"), files: AtomicU64::new(0) };
+    let progress = ListingBar::new(None);
     let listing = if path.is_file() {
         Listing::manifest(path, &ManifestOptions::default(), &progress)
     } else {
         Listing::image_folder(path, &options, &progress)
     };
-    progress.bar.finish_and_clear();
+    progress.finish();
     Ok(Arc::new(Files::new(listing?, Io::Buffered, Limits::default().bytes_max)))
 }
 

@@ -38,6 +38,14 @@ pub enum VolumeError {
         /// What is wrong.
         reason: String,
     },
+    /// What was packed does not come out again.
+    #[error("the {format} file cannot be unpacked: {reason}; copy it again")]
+    Damaged {
+        /// What the file is.
+        format: Format,
+        /// What the decoder says.
+        reason: String,
+    },
     /// The format is known, this variant of it is not.
     #[error("this kind of {format} is not supported: {what}; convert the file or leave it out")]
     Unsupported {
@@ -45,6 +53,36 @@ pub enum VolumeError {
         format: Format,
         /// The variant.
         what: String,
+    },
+    /// A label that is none.
+    #[error("a label is {value}, and labels are whole numbers from 0 to 255; write others into the file")]
+    NoLabel {
+        /// What is there.
+        value: String,
+    },
+    /// Another number of channels than was announced.
+    #[error(
+        "the volume has {channels} channels where {expected} are expected; pass channels={channels} if all volumes have \
+         as many, or leave the file out"
+    )]
+    Channels {
+        /// What the header claims.
+        channels: usize,
+        /// What was announced.
+        expected: usize,
+    },
+    /// Labels of another shape than their image.
+    #[error(
+        "the image has {} values and its labels {} have {}; make both of one shape, or leave them out",
+        sides(*image), labels_path, sides(*labels)
+    )]
+    Mismatch {
+        /// The image's shape.
+        image: [usize; 3],
+        /// Where the labels are.
+        labels_path: String,
+        /// Their shape.
+        labels: [usize; 3],
     },
     /// More values than are allowed.
     #[error(
@@ -68,8 +106,17 @@ impl VolumeError {
             Self::Unrecognised { .. } => "unrecognised",
             Self::Truncated { .. } => "truncated",
             Self::Corrupt { .. } => "corrupt",
+            Self::Damaged { .. } => "damaged",
             Self::Unsupported { .. } => "unsupported",
+            Self::NoLabel { .. } => "label",
+            Self::Channels { .. } => "channels",
+            Self::Mismatch { .. } => "mismatch",
             Self::TooLarge { .. } => "too_large",
         }
     }
+}
+
+/// A shape as people write it.
+pub(super) fn sides([first, second, third]: [usize; 3]) -> String {
+    format!("{first} × {second} × {third}")
 }

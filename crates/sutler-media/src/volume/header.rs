@@ -34,7 +34,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A cube of 1024, four times a whole-body scan.
+    /// A cube of 1024: a whole-body scan has a quarter of that.
     fn default() -> Self {
         Self { values_max: 1 << 30 }
     }
@@ -54,9 +54,12 @@ pub enum AxisOrder {
 pub struct Header {
     /// What the file is.
     pub format: Format,
-    /// The three axes. An array of four axes whose first has length 1 counts as three.
+    /// How many volumes there are one after the other, each of `shape`: what was measured at each place.
+    pub channels: usize,
+    /// The three axes.
     pub shape: [usize; 3],
-    /// The distance of values along each axis, in millimetres where the file says so, else 1.
+    /// The distance of values along each axis, in millimetres where the file says so, else 1. It is the file's word: whoever
+    /// counts on it sees to it that it is a distance.
     pub spacing: [f32; 3],
     /// How a value is stored.
     pub kind: Kind,
@@ -104,6 +107,7 @@ impl Header {
         let values = header
             .shape
             .iter()
+            .chain([&header.channels])
             .try_fold(1u64, |product, &side| product.checked_mul(side as u64))
             .unwrap_or(u64::MAX);
         if values > limits.values_max {
@@ -116,16 +120,23 @@ impl Header {
         Ok(header)
     }
 
-    /// How many values there are.
+    /// How many values a channel has.
     #[must_use]
     pub fn values(&self) -> usize {
         self.shape.iter().product()
     }
 
+    /// The same for one channel alone.
+    #[must_use]
+    pub fn channel(&self, index: usize) -> Self {
+        let before = (index * self.values() * self.kind.bytes()) as u64;
+        Self { channels: 1, offset: self.offset + before, ..self.clone() }
+    }
+
     /// Where the last value ends.
     #[must_use]
     pub fn end(&self) -> u64 {
-        self.offset + (self.values() * self.kind.bytes()) as u64
+        self.offset + (self.channels * self.values() * self.kind.bytes()) as u64
     }
 
     /// Whether so many bytes are all of it.
@@ -147,9 +158,9 @@ impl Header {
         }
     }
 
-    /// The bytes of a file that hold a block of its values: one range for each step along the slowest axis, from the block's
-    /// first value there to its last.
-    pub fn ranges(&self, block: &Block) -> impl Iterator<Item = Range<u64>> {
+    /// The bytes of a file that hold a block of the first channel: one range for each step along the slowest axis, from the
+    /// block's first value there to its last. All are of one length.
+    pub fn ranges(&self, block: &Block) -> impl Iterator<Item = Range<u64>> + use<> {
         let [slow, middle, fast] = self.axes();
         let (row, bytes) = (self.shape[fast], self.kind.bytes());
         let plane = row * self.shape[middle];
@@ -162,26 +173,54 @@ impl Header {
         })
     }
 
-    /// Picks the values of a block from the bytes of its [ranges](Self::ranges), one after the other, and gives each to
-    /// `put` with its place in the block, where the last axis is the fastest.
-    pub fn gather(&self, block: &Block, bytes: &[u8], mut put: impl FnMut(usize, f64)) {
-        let axes = self.axes();
-        let [slow, middle, fast] = axes;
+    /// The values of a block from the bytes of its [ranges](Self::ranges), the last axis the fastest.
+    pub fn floats<'a>(&self, block: &Block, slabs: impl Iterator<Item = &'a [u8]>, out: &mut [f32]) {
+        let (scale, shift) = self.scale;
+        self.gather(block, slabs, |place, value| out[place] = (value * scale + shift) as f32);
+    }
+
+    /// The same for labels.
+    ///
+    /// # Errors
+    /// When a value is none.
+    pub fn labels<'a>(
+        &self,
+        block: &Block,
+        slabs: impl Iterator<Item = &'a [u8]>,
+        out: &mut [u8],
+    ) -> Result<(), VolumeError> {
+        let (scale, shift) = self.scale;
+        let mut wrong = None;
+        self.gather(block, slabs, |place, value| {
+            let value = value * scale + shift;
+            let label = value as u8;
+            if f64::from(label) != value {
+                wrong = Some(value);
+            }
+            out[place] = label;
+        });
+        wrong.map_or(Ok(()), |value| Err(VolumeError::NoLabel { value: value.to_string() }))
+    }
+
+    /// Gives each stored value of a block to `put`, with its place in the block where the last axis is the fastest.
+    fn gather<'a>(
+        &self,
+        block: &Block,
+        slabs: impl Iterator<Item = &'a [u8]>,
+        mut put: impl FnMut(usize, f64),
+    ) {
+        let [slow, middle, fast] = self.axes();
         let sides = block.sides();
         let steps = [sides[1] * sides[2], sides[2], 1];
         let size = self.kind.bytes();
         let row = self.shape[fast] * size;
-        let range = ((sides[middle] - 1) * self.shape[fast] + sides[fast]) * size;
-        let (scale, shift) = self.scale;
-        for (at_slow, range) in bytes.chunks_exact(range).take(sides[slow]).enumerate() {
+        for (at_slow, slab) in slabs.take(sides[slow]).enumerate() {
             for at_middle in 0..sides[middle] {
                 let start = at_middle * row;
-                let values = range[start..start + sides[fast] * size].chunks_exact(size);
                 let place = at_slow * steps[slow] + at_middle * steps[middle];
-                for (at_fast, value) in values.enumerate() {
-                    let value = self.kind.read(value, self.big_endian);
-                    put(place + at_fast * steps[fast], value * scale + shift);
-                }
+                self.kind.each(&slab[start..start + sides[fast] * size], self.big_endian, |at, value| {
+                    put(place + at * steps[fast], value);
+                });
             }
         }
     }
@@ -196,6 +235,7 @@ mod tests {
     fn header(shape: [usize; 3], order: AxisOrder, kind: Kind) -> Header {
         Header {
             format: Format::Npy,
+            channels: 1,
             shape,
             spacing: [1.0; 3],
             kind,
@@ -243,17 +283,14 @@ mod tests {
             let block = Block { start, end };
             let file = file(&header);
             prop_assert_eq!(header.end(), file.len() as u64);
-            let bytes: Vec<u8> = header
-                .ranges(&block)
-                .flat_map(|range| file[range.start as usize..range.end as usize].to_vec())
-                .collect();
-            let mut found = vec![f64::NAN; block.values()];
-            header.gather(&block, &bytes, |place, value| found[place] = value);
+            let slabs = header.ranges(&block).map(|range| &file[range.start as usize..range.end as usize]);
+            let mut found = vec![f32::NAN; block.values()];
+            header.floats(&block, slabs, &mut found);
             let mut expected = Vec::new();
             for first in start[0]..end[0] {
                 for second in start[1]..end[1] {
                     for third in start[2]..end[2] {
-                        expected.push(f64::from(value([first, second, third])) * 2.0 + 1.0);
+                        expected.push(f32::from(value([first, second, third])) * 2.0 + 1.0);
                     }
                 }
             }
@@ -263,6 +300,30 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
             let _ = Header::parse(&bytes, Limits::default());
+        }
+    }
+
+    #[test]
+    fn channels_follow_one_another() {
+        let header = Header { channels: 3, ..header([2, 3, 4], AxisOrder::LastFastest, Kind::U16) };
+        assert_eq!(header.end(), 10 + 3 * 24 * 2);
+        let last = header.channel(2);
+        assert_eq!((last.offset, last.end()), (10 + 2 * 24 * 2, header.end()));
+    }
+
+    #[test]
+    fn labels_are_whole_numbers_up_to_255() {
+        let header = Header { scale: (1.0, 0.0), ..header([1, 1, 2], AxisOrder::LastFastest, Kind::F32) };
+        let read = |values: [f32; 2]| {
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let mut labels = [0; 2];
+            let block = Block::whole(header.shape);
+            header.labels(&block, std::iter::once(&bytes[..]), &mut labels).map(|()| labels)
+        };
+        assert_eq!(read([0.0, 255.0]), Ok([0, 255]));
+        for wrong in [-1.0, 0.5, 256.0, f32::NAN] {
+            let told = read([1.0, wrong]).unwrap_err().to_string();
+            assert!(told.contains(&format!("{wrong}")), "{told}");
         }
     }
 

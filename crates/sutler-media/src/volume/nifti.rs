@@ -79,16 +79,18 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Header, VolumeError> {
     if !(HEADER_BYTES as f32..1e9).contains(&offset) {
         return Err(corrupt(format!("its values are said to begin at byte {offset}")));
     }
-    let spacing = [1, 2, 3].map(|axis| {
-        let distance = fields.f32(76 + 4 * axis).abs();
-        if distance.is_finite() && distance > 0.0 { distance } else { 1.0 }
-    });
+    let spacing = [1, 2, 3].map(|axis| fields.f32(76 + 4 * axis).abs());
     let (slope, shift) = (f64::from(fields.f32(112)), f64::from(fields.f32(116)));
-    // A slope of zero means that values are what they are.
-    let scaled = slope.is_finite() && shift.is_finite() && slope != 0.0;
+    // A slope of zero, or none at all, means that values are what they are.
+    let scaled = slope.is_finite() && slope != 0.0;
+    if scaled && !shift.is_finite() {
+        return Err(corrupt(format!("{shift} is said to be added to each value")));
+    }
+    let (channels, shape) = shape_of(&fields)?;
     Ok(Header {
         format: Format::Nifti,
-        shape: shape_of(&fields)?,
+        channels,
+        shape,
         spacing,
         kind,
         big_endian: fields.big_endian,
@@ -98,7 +100,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Header, VolumeError> {
     })
 }
 
-fn shape_of(fields: &Fields<'_>) -> Result<[usize; 3], VolumeError> {
+/// How many channels there are, which is the fourth axis, and the shape of each.
+fn shape_of(fields: &Fields<'_>) -> Result<(usize, [usize; 3]), VolumeError> {
     let axes = fields.i16(40);
     if !(1..=7).contains(&axes) {
         return Err(corrupt(format!("it is said to have {axes} axes")));
@@ -110,9 +113,9 @@ fn shape_of(fields: &Fields<'_>) -> Result<[usize; 3], VolumeError> {
             .map_err(|_| corrupt(format!("an axis is said to have {length} values")))?;
     }
     match sides {
-        [first, second, third, 1, 1, 1, 1] if axes >= 3 => Ok([first, second, third]),
+        [first, second, third, channels, 1, 1, 1] if axes >= 3 => Ok((channels, [first, second, third])),
         _ => Err(unsupported(format!(
-            "an image of {:?}, where three axes make a volume",
+            "an image of {:?}, where three axes make a volume, and a fourth its channels",
             &sides[..axes as usize]
         ))),
     }
@@ -153,17 +156,24 @@ mod tests {
             assert_eq!((header.kind, header.big_endian, header.offset), (Kind::I16, big_endian, 352));
             assert_eq!(header.scale, (2.0, -1.0));
         }
-        assert_eq!(parse(&file(false, &[4, 5, 6, 1], 2)).unwrap().shape, [4, 5, 6]);
+        let header = parse(&file(false, &[4, 5, 6, 2], 2)).unwrap();
+        assert_eq!((header.shape, header.channels), ([4, 5, 6], 2));
     }
 
     #[test]
     fn what_is_no_volume_is_said() {
         let told = |bytes: &[u8]| parse(bytes).unwrap_err().to_string();
-        assert!(told(&file(false, &[4, 5, 6, 2], 4)).contains("[4, 5, 6, 2]"));
+        assert!(told(&file(false, &[4, 5, 6, 1, 2], 4)).contains("[4, 5, 6, 1, 2]"));
         assert!(told(&file(false, &[4, 5], 4)).contains("[4, 5]"));
         assert!(told(&file(false, &[4, -5, 6], 4)).contains("-5 values"));
         assert!(told(&file(false, &[4, 5, 6], 32)).contains("datatype 32"));
         assert!(told(&file(false, &[4, 5, 6], 4)[..100]).contains("ends at byte 100"));
+        let mut shifted = file(false, &[4, 5, 6], 4);
+        shifted[116..120].copy_from_slice(&f32::NAN.to_le_bytes());
+        assert!(told(&shifted).contains("NaN is said to be added"));
+        let mut nowhere = file(false, &[4, 5, 6], 4);
+        nowhere[108..112].copy_from_slice(&f32::INFINITY.to_le_bytes());
+        assert!(told(&nowhere).contains("begin at byte inf"));
         let mut two = file(false, &[4, 5, 6], 4);
         two[344..348].copy_from_slice(TWO_FILES);
         assert!(told(&two).contains("two files"));

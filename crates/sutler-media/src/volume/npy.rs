@@ -4,6 +4,38 @@ use super::VolumeError;
 use super::header::{AxisOrder, Format, Header};
 use super::values::Kind;
 
+/// The file of an array with four axes, as far as its first value: `numpy.save` would write the same.
+#[must_use]
+pub fn npy_start(channels: usize, [first, second, third]: [usize; 3], kind: Kind) -> Vec<u8> {
+    let descr = match kind {
+        Kind::U8 => "|u1",
+        Kind::I8 => "|i1",
+        Kind::U16 => "<u2",
+        Kind::I16 => "<i2",
+        Kind::U32 => "<u4",
+        Kind::I32 => "<i4",
+        Kind::U64 => "<u8",
+        Kind::I64 => "<i8",
+        Kind::F16 => "<f2",
+        Kind::F32 => "<f4",
+        Kind::F64 => "<f8",
+    };
+    let mut text = format!(
+        "{{'descr': '{descr}', 'fortran_order': False, 'shape': ({channels}, {first}, {second}, {third}), }}"
+    );
+    // Values begin at a multiple of 64 bytes, after a line break.
+    let padding = (START_BYTES + text.len() + 1).next_multiple_of(64) - (START_BYTES + text.len() + 1);
+    text.extend(std::iter::repeat_n(' ', padding));
+    text.push('\n');
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((text.len() as u16).to_le_bytes());
+    bytes.extend(text.into_bytes());
+    bytes
+}
+
+/// The magic word, the version and the length of the description in its first version.
+const START_BYTES: usize = 10;
+
 fn corrupt(reason: impl Into<String>) -> VolumeError {
     VolumeError::Corrupt { format: Format::Npy, reason: reason.into() }
 }
@@ -31,9 +63,15 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Header, VolumeError> {
         "False" => AxisOrder::LastFastest,
         other => return Err(corrupt(format!("fortran_order is {other:?}"))),
     };
+    let (channels, shape) = shape_of(text)?;
+    if channels > 1 && order == AxisOrder::FirstFastest {
+        let what = "channels in Fortran's order, where numpy.ascontiguousarray before saving would help";
+        return Err(VolumeError::Unsupported { format: Format::Npy, what: what.to_owned() });
+    }
     Ok(Header {
         format: Format::Npy,
-        shape: shape_of(text)?,
+        channels,
+        shape,
         spacing: [1.0; 3],
         kind,
         big_endian,
@@ -72,7 +110,8 @@ fn word<'a>(text: &'a str, key: &str) -> Result<&'a str, VolumeError> {
     Ok(&rest[..end])
 }
 
-fn shape_of(text: &str) -> Result<[usize; 3], VolumeError> {
+/// How many channels there are, which is the first of four axes, and the shape of each.
+fn shape_of(text: &str) -> Result<(usize, [usize; 3]), VolumeError> {
     let rest = after(text, "shape")?;
     let inside = rest
         .strip_prefix('(')
@@ -83,11 +122,12 @@ fn shape_of(text: &str) -> Result<[usize; 3], VolumeError> {
         inside.split(',').map(str::trim).filter(|side| !side.is_empty()).map(str::parse).collect();
     let sides = sides.map_err(|_| corrupt(format!("its shape is ({inside})")))?;
     match sides[..] {
-        [first, second, third] | [1, first, second, third] => Ok([first, second, third]),
+        [first, second, third] => Ok((1, [first, second, third])),
+        [channels, first, second, third] => Ok((channels, [first, second, third])),
         _ => Err(VolumeError::Unsupported {
             format: Format::Npy,
             what: format!(
-                "an array of shape ({inside}), where three axes, or four with a first one of 1, make a volume"
+                "an array of shape ({inside}), where three axes make a volume, and one before them its channels"
             ),
         }),
     }
@@ -149,11 +189,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_is_read_back() {
+        for (kind, shape) in [(Kind::U8, [1, 2, 3]), (Kind::F32, [1000, 20_000, 300_000])] {
+            let start = npy_start(2, shape, kind);
+            assert!(start.len().is_multiple_of(64) && start.ends_with(b"\n"));
+            let header = parse(&start).unwrap();
+            assert_eq!((header.channels, header.shape, header.kind), (2, shape, kind));
+            assert_eq!((header.offset, header.big_endian), (start.len() as u64, false));
+        }
+    }
+
+    #[test]
     fn what_is_no_volume_is_said() {
         let told = |text: &str| parse(&file(1, text)).unwrap_err().to_string();
         assert!(told("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4)}").contains("(3, 4)"));
         assert!(told("{'descr': '<c8', 'fortran_order': False, 'shape': (3, 4, 5)}").contains("\"<c8\""));
         assert!(told("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': ()}").contains("fields"));
+        assert!(told("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3, 4, 5)}").contains("Fortran"));
         assert!(told("{'fortran_order': False, 'shape': (3, 4, 5)}").contains("no descr"));
         assert!(parse(b"\x93NUMPY\x01\x00\xff\xff{").unwrap_err().to_string().contains("65535 bytes"));
         assert!(parse(b"\x93NUMPY\x09\x00").unwrap_err().to_string().contains("version 9"));

@@ -29,27 +29,32 @@ impl Kind {
         }
     }
 
-    /// The value in these bytes, which are as many as it takes.
-    pub(super) fn read(self, bytes: &[u8], big_endian: bool) -> f64 {
-        let mut word = [0u8; 8];
-        let word = &mut word[..bytes.len()];
-        word.copy_from_slice(bytes);
-        if big_endian {
-            word.reverse();
+    /// Gives each of the values in these bytes to `put`, with its number.
+    pub(super) fn each(self, bytes: &[u8], big_endian: bool, mut put: impl FnMut(usize, f64)) {
+        // What kind it is, is asked once for a row and not once for a value.
+        macro_rules! each {
+            ($stored:ty, $convert:expr) => {
+                for (number, word) in bytes.as_chunks().0.iter().enumerate() {
+                    let value = match big_endian {
+                        true => <$stored>::from_be_bytes(*word),
+                        false => <$stored>::from_le_bytes(*word),
+                    };
+                    put(number, $convert(value));
+                }
+            };
         }
-        match (self, &*word) {
-            (Self::U8, &[a]) => f64::from(a),
-            (Self::I8, &[a]) => f64::from(a as i8),
-            (Self::U16, &[a, b]) => f64::from(u16::from_le_bytes([a, b])),
-            (Self::I16, &[a, b]) => f64::from(i16::from_le_bytes([a, b])),
-            (Self::F16, &[a, b]) => from_half(u16::from_le_bytes([a, b])),
-            (Self::U32, &[a, b, c, d]) => f64::from(u32::from_le_bytes([a, b, c, d])),
-            (Self::I32, &[a, b, c, d]) => f64::from(i32::from_le_bytes([a, b, c, d])),
-            (Self::F32, &[a, b, c, d]) => f64::from(f32::from_le_bytes([a, b, c, d])),
-            (Self::U64, &[a, b, c, d, e, f, g, h]) => u64::from_le_bytes([a, b, c, d, e, f, g, h]) as f64,
-            (Self::I64, &[a, b, c, d, e, f, g, h]) => i64::from_le_bytes([a, b, c, d, e, f, g, h]) as f64,
-            (Self::F64, &[a, b, c, d, e, f, g, h]) => f64::from_le_bytes([a, b, c, d, e, f, g, h]),
-            _ => f64::NAN,
+        match self {
+            Self::U8 => each!(u8, f64::from),
+            Self::I8 => each!(i8, f64::from),
+            Self::U16 => each!(u16, f64::from),
+            Self::I16 => each!(i16, f64::from),
+            Self::U32 => each!(u32, f64::from),
+            Self::I32 => each!(i32, f64::from),
+            Self::U64 => each!(u64, |value| value as f64),
+            Self::I64 => each!(i64, |value| value as f64),
+            Self::F16 => each!(u16, from_half),
+            Self::F32 => each!(f32, f64::from),
+            Self::F64 => each!(f64, |value| value),
         }
     }
 }
@@ -73,13 +78,26 @@ mod tests {
 
     #[test]
     fn values_of_every_kind_are_read_in_both_orders_of_bytes() {
-        assert_eq!(Kind::I8.read(&[0xFF], false), -1.0);
-        assert_eq!(Kind::U16.read(&[0x01, 0x02], false), 513.0);
-        assert_eq!(Kind::U16.read(&[0x01, 0x02], true), 258.0);
-        assert_eq!(Kind::I16.read(&(-300i16).to_be_bytes(), true), -300.0);
-        assert_eq!(Kind::F32.read(&1.5f32.to_le_bytes(), false), 1.5);
-        assert_eq!(Kind::F64.read(&(-2.25f64).to_be_bytes(), true), -2.25);
-        assert_eq!(Kind::I64.read(&(-7i64).to_le_bytes(), false), -7.0);
+        let read = |kind: Kind, bytes: &[u8], big_endian| {
+            let mut values = Vec::new();
+            kind.each(bytes, big_endian, |number, value| {
+                assert_eq!(number, values.len());
+                values.push(value);
+            });
+            values
+        };
+        assert_eq!(read(Kind::U8, &[1, 255], true), [1.0, 255.0]);
+        assert_eq!(read(Kind::I8, &[0xFF], false), [-1.0]);
+        assert_eq!(read(Kind::U16, &[0x01, 0x02], false), [513.0]);
+        assert_eq!(read(Kind::U16, &[0x01, 0x02, 0, 1], true), [258.0, 1.0]);
+        assert_eq!(read(Kind::I16, &(-300i16).to_be_bytes(), true), [-300.0]);
+        assert_eq!(read(Kind::U32, &7u32.to_be_bytes(), true), [7.0]);
+        assert_eq!(read(Kind::I32, &(-7i32).to_le_bytes(), false), [-7.0]);
+        assert_eq!(read(Kind::U64, &(1u64 << 40).to_le_bytes(), false), [2f64.powi(40)]);
+        assert_eq!(read(Kind::I64, &(-7i64).to_le_bytes(), false), [-7.0]);
+        assert_eq!(read(Kind::F16, &[0x00, 0x3C], false), [1.0]);
+        assert_eq!(read(Kind::F32, &1.5f32.to_le_bytes(), false), [1.5]);
+        assert_eq!(read(Kind::F64, &(-2.25f64).to_be_bytes(), true), [-2.25]);
     }
 
     #[test]
