@@ -10,9 +10,10 @@ use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleId, Shard};
 use sutler_engine::{Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, RunError, ServingOrder};
 use sutler_media::{Layout, Limits, Op, Pipeline, PipelineOptions};
 use sutler_store::{
-    ByteRate, Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Source, Throttled,
+    ByteRate, Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Source, StoreError, Throttled,
 };
 
+use crate::volumes::BYTES_MAX as VOLUME_BYTES_MAX;
 use crate::{Failed, report};
 
 /// ImageNet's mean and deviation, as everybody uses them.
@@ -51,14 +52,29 @@ pub fn open(path: &Path, allow_empty: bool) -> Result<Arc<Files>, Failed> {
     if files.is_empty() { Err(format!("{} lists no samples.", path.display()).into()) } else { Ok(files) }
 }
 
-/// The same, and where a folder holds no images the sound files in it.
+/// The same, and where a folder holds no images the sound files in it, or the volumes.
 pub fn open_any(path: &Path) -> Result<Arc<Files>, Failed> {
-    let images = list(path, FolderOptions { allow_empty: true, ..FolderOptions::default() })?;
-    if !images.is_empty() {
-        return Ok(images);
+    let images = list(path, FolderOptions { allow_empty: true, ..FolderOptions::default() });
+    if images.as_ref().is_ok_and(|images| !images.is_empty()) {
+        return images;
     }
-    let sounds = list(path, FolderOptions { allow_empty: true, ..FolderOptions::audio() })?;
-    if sounds.is_empty() { Err(format!("{} lists no samples.", path.display()).into()) } else { Ok(sounds) }
+    let sounds = list(path, FolderOptions { allow_empty: true, ..FolderOptions::audio() });
+    if sounds.as_ref().is_ok_and(|sounds| !sounds.is_empty()) {
+        return sounds;
+    }
+    if path.is_dir() {
+        let progress = ListingBar::new(None);
+        let volumes = Listing::volume_folder(path, &FolderOptions::volumes(), &progress);
+        progress.finish();
+        match volumes {
+            Ok(volumes) => return Ok(Arc::new(Files::new(volumes, Io::Buffered, VOLUME_BYTES_MAX))),
+            // Of three kinds that are not there, images are the likeliest to be missed: what is wrong with them is said below.
+            Err(StoreError::NoPairs { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    images?;
+    Err(format!("{} lists no samples.", path.display()).into())
 }
 
 fn list(path: &Path, options: FolderOptions) -> Result<Arc<Files>, Failed> {

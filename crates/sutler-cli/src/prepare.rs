@@ -93,14 +93,8 @@ impl Prepare {
         let What::Volumes(volumes) = &self.what;
         let threads = volumes.threads.map_or_else(sutler_engine::usable_cores, |threads| threads as usize);
         let nobody_asks = || false;
-        let done = prepare(
-            &volumes.source,
-            &volumes.destination,
-            &volumes.settings(),
-            threads,
-            None,
-            &nobody_asks,
-        )?;
+        let done =
+            prepare(&volumes.source, &volumes.destination, &volumes.settings(), threads, None, &nobody_asks)?;
         report::print(&if volumes.json {
             format!("{:#}\n", serde_json::to_value(&done)?)
         } else {

@@ -23,7 +23,7 @@ use crate::report;
 const SETTINGS_FILE: &str = "sutler-volumes.json";
 
 /// A file larger than this is refused, as a loader's default is.
-const BYTES_MAX: u64 = 1 << 33;
+pub(crate) const BYTES_MAX: u64 = 1 << 33;
 
 /// The longest side that padding makes.
 const SIDE_MAX: usize = 4096;
@@ -299,7 +299,7 @@ impl Work<'_> {
         }
         let limits = Limits::default();
         let made =
-            read_volume(self.files, sample, limits, self.settings.channels).and_then(|mut volume| {
+            read_volume(self.files, sample, limits, Some(self.settings.channels)).and_then(|mut volume| {
                 self.settings.apply(&mut volume).map_err(|reason| {
                     Failure::new(sample, self.files.describe(sample), "transform", reason)
                 })?;

@@ -154,7 +154,11 @@ fn read_exactly(
         match rustix::io::pread(file, &mut space[filled..], offset + filled as u64) {
             Ok(0) => {
                 let found = Some(offset + filled as u64);
-                return Err(StoreError::Changed { path: owned(path), bytes_opened: size, bytes_found: found });
+                return Err(StoreError::Changed {
+                    path: owned(path),
+                    bytes_opened: size,
+                    bytes_found: found,
+                });
             }
             Ok(read) => filled += read,
             Err(Errno::INTR) => {}

@@ -58,10 +58,7 @@ impl ByteRate {
     }
 
     /// Reads, and returns when the turn that takes is over.
-    fn slow<'a>(
-        &self,
-        read: impl FnOnce() -> Result<&'a [u8], StoreError>,
-    ) -> Result<&'a [u8], StoreError> {
+    fn slow<'a>(&self, read: impl FnOnce() -> Result<&'a [u8], StoreError>) -> Result<&'a [u8], StoreError> {
         let asked = Instant::now();
         let bytes = read()?;
         // What the read itself took counts towards its turn, so that a rate the source can keep is kept.

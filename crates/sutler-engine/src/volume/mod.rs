@@ -106,7 +106,8 @@ impl Preparer for VolumePreparer {
 
         pipeline.draw(&mut SampleRng::new(*seed, epoch, sample), plan);
         reader.start();
-        let pair = Pair { source: &**source, labels: &**labels, limits: *limits, channels: *channels };
+        let channels = Some(*channels);
+        let pair = Pair { source: &**source, labels: &**labels, limits: *limits, channels };
         let at_reading = pipeline.crop_at_reading();
         let read = reader.read(&pair, sample, volume, |reader, labels| {
             let Some(crop) = at_reading else { return Ok(Block::whole(labels.shape)) };
@@ -158,7 +159,8 @@ struct Pair<'a> {
     source: &'a dyn Source,
     labels: &'a dyn Source,
     limits: Limits,
-    channels: usize,
+    /// How many channels an image must have, if that matters.
+    channels: Option<usize>,
 }
 
 /// A worker's memory for reading volumes.
@@ -194,15 +196,13 @@ impl VolumeReader {
         choose: impl FnOnce(&mut Self, &Header) -> Result<Block, Refusal>,
     ) -> Result<(), Refusal> {
         let header = self.image.open(pair.source, sample, pair.limits)?;
-        if header.channels != pair.channels {
-            return Err(VolumeError::Channels { channels: header.channels, expected: pair.channels }.into());
+        if let Some(expected) = pair.channels.filter(|&expected| expected != header.channels) {
+            return Err(VolumeError::Channels { channels: header.channels, expected }.into());
         }
         let of_labels = |refusal: Refusal| refusal.of_labels(pair.labels.describe(sample));
         let labels = self.labels.open(pair.labels, sample, pair.limits).map_err(of_labels)?;
         if labels.channels != 1 {
-            return Err(of_labels(
-                VolumeError::Channels { channels: labels.channels, expected: 1 }.into(),
-            ));
+            return Err(of_labels(VolumeError::Channels { channels: labels.channels, expected: 1 }.into()));
         }
         if labels.shape != header.shape {
             let labels_path = pair.labels.describe(sample);
@@ -243,7 +243,7 @@ impl VolumeReader {
     }
 }
 
-/// All of a sample's image and labels, as its files have them.
+/// All of a sample's image and labels, as its files have them: of so many channels, or of any number.
 ///
 /// # Errors
 /// When one of them cannot be read, or they do not belong together.
@@ -251,7 +251,7 @@ pub fn read_volume(
     source: &dyn Source,
     sample: SampleId,
     limits: Limits,
-    channels: usize,
+    channels: Option<usize>,
 ) -> Result<Volume, Failure> {
     let failure = |kind, reason| Failure::new(sample, source.describe(sample), kind, reason);
     let Some(labels) = source.partners() else {

@@ -78,12 +78,7 @@ impl FileReader {
     }
 
     /// Reads a file's header, and finds that the file is as long as the header says.
-    pub fn open(
-        &mut self,
-        source: &dyn Source,
-        sample: SampleId,
-        limits: Limits,
-    ) -> Result<Header, Refusal> {
+    pub fn open(&mut self, source: &dyn Source, sample: SampleId, limits: Limits) -> Result<Header, Refusal> {
         let asked = Instant::now();
         let (start, length) = source.read_start(sample, Header::START_BYTES, &mut self.buffer)?;
         self.fetch += asked.elapsed();

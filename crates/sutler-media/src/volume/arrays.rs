@@ -198,8 +198,14 @@ mod tests {
         let flipped = |axes| {
             let mut volume = whole.clone();
             volume.flip(axes);
-            assert_eq!(volume.image[12..], volume.image[..12].iter().map(|value| value + 12.0).collect::<Vec<_>>());
-            assert_eq!(volume.image[..12], volume.label.iter().map(|value| f32::from(*value)).collect::<Vec<_>>());
+            assert_eq!(
+                volume.image[12..],
+                volume.image[..12].iter().map(|value| value + 12.0).collect::<Vec<_>>()
+            );
+            assert_eq!(
+                volume.image[..12],
+                volume.label.iter().map(|value| f32::from(*value)).collect::<Vec<_>>()
+            );
             volume.label
         };
         assert_eq!(flipped([false, false, true]), [2, 1, 0, 5, 4, 3, 8, 7, 6, 11, 10, 9]);

@@ -21,7 +21,8 @@ impl Foreground {
     /// When there are not as many labels as the shape has places.
     #[must_use]
     pub fn find(labels: &[u8], shape: [usize; 3]) -> Self {
-        let largest = |(_, mut blocks): (u8, Vec<Block>)| blocks.split_off(blocks.len().saturating_sub(PARTS_KEPT));
+        let largest =
+            |(_, mut blocks): (u8, Vec<Block>)| blocks.split_off(blocks.len().saturating_sub(PARTS_KEPT));
         Self { labels: components(labels, shape).into_iter().map(largest).collect() }
     }
 

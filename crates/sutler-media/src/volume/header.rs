@@ -16,13 +16,21 @@ pub enum Format {
     NiftiGzip,
 }
 
-impl std::fmt::Display for Format {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
+impl Format {
+    /// Its name, which is also what files of it end in.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
             Self::Npy => "npy",
             Self::Nifti => "nii",
             Self::NiftiGzip => "nii.gz",
-        })
+        }
+    }
+}
+
+impl std::fmt::Display for Format {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.name())
     }
 }
 

@@ -269,7 +269,9 @@ mod tests {
         let told = |op: &str| Pipeline::from_json(&format!("[{op}]")).unwrap_err().to_string();
         assert!(told(r#"{"op":"rand_flip","axes":[3],"p":0.5}"#).contains("from 0 to 2"));
         assert!(told(r#"{"op":"rand_flip","axes":[],"p":1.5}"#).contains("from 0 to 1"));
-        assert!(told(r#"{"op":"rand_balanced_crop","patch_size":[0,1,1],"oversampling":0}"#).contains("side"));
+        assert!(
+            told(r#"{"op":"rand_balanced_crop","patch_size":[0,1,1],"oversampling":0}"#).contains("side")
+        );
         assert!(told(r#"{"op":"clip_normalize","min":2,"max":1,"mean":0,"std":1}"#).contains("max=1"));
         assert!(told(r#"{"op":"resample","spacing":[0,1,1]}"#).contains("Transform 1 (Resample)"));
         assert!(told(r#"{"op":"cast","image":"int8","label":"uint8"}"#).contains("cannot be read"));

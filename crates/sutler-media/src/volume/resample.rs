@@ -79,12 +79,7 @@ fn places(from: usize, to: usize, interpolation: Interpolation) -> Vec<(usize, u
         .collect()
 }
 
-fn along<T: Weighed>(
-    values: &[T],
-    shape: [usize; 3],
-    axis: usize,
-    places: &[(usize, usize, f32)],
-) -> Vec<T> {
+fn along<T: Weighed>(values: &[T], shape: [usize; 3], axis: usize, places: &[(usize, usize, f32)]) -> Vec<T> {
     let inner: usize = shape[axis + 1..].iter().product();
     let block = shape[axis] * inner;
     let mut out = Vec::with_capacity(values.len() / shape[axis] * places.len());

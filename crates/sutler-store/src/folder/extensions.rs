@@ -66,7 +66,8 @@ mod tests {
     #[test]
     fn a_stem_has_no_ending_left() {
         let extensions = Extensions::new(&VOLUME_EXTENSIONS.map(String::from));
-        for (name, stem) in [("a.NPY", "a"), ("a.nii", "a"), ("a.nii.gz", "a"), ("a.b", "a.b"), (".npy", "")] {
+        for (name, stem) in [("a.NPY", "a"), ("a.nii", "a"), ("a.nii.gz", "a"), ("a.b", "a.b"), (".npy", "")]
+        {
             assert_eq!(extensions.stem(name.as_bytes()), stem.as_bytes());
         }
     }

@@ -99,8 +99,11 @@ impl Walk<'_> {
         let root = open_folder(self.root).map_err(|errno| self.failure(b"", errno))?;
         let root = Arc::new(self.identify(&root, Vec::new(), None)?);
         let tasks = classes.iter().zip(0..);
-        let tasks =
-            tasks.map(|(class, number)| Task { class: number, path: class.clone(), above: Some(root.clone()) });
+        let tasks = tasks.map(|(class, number)| Task {
+            class: number,
+            path: class.clone(),
+            above: Some(root.clone()),
+        });
         self.walk(tasks.collect(), threads)
     }
 
