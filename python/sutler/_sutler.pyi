@@ -39,6 +39,7 @@ __all__ = [
     "measure_profile",
     "parse_size",
     "plan_batches",
+    "prepare_volumes",
     "usable_cores",
     "user_seed",
 ]
@@ -71,6 +72,8 @@ class Pipeline:
     def __new__(cls, operations: str, *, dct_scaling: bool = True) -> Pipeline: ...
     @staticmethod
     def audio(operations: str) -> Pipeline: ...
+    @staticmethod
+    def volume(operations: str) -> Pipeline: ...
     @property
     def dtype(self) -> Literal["uint8", "float32"]: ...
     @property
@@ -108,6 +111,17 @@ class Dataset:
     ) -> Dataset: ...
     def audio_headers(self, threads: int) -> list[tuple[int, int, int] | None]: ...
     @staticmethod
+    def volume_folder(
+        root: str | os.PathLike[str],
+        *,
+        extensions: Sequence[str] | None,
+        channels: int,
+        values_max: int,
+        bytes_max: int,
+        progress: Callable[[int], object] | None,
+    ) -> Dataset: ...
+    def labels_path(self, index: int) -> str | None: ...
+    @staticmethod
     def manifest(
         path: str | os.PathLike[str],
         *,
@@ -130,6 +144,9 @@ class Dataset:
     def labels(self) -> list[int]: ...
     def read(self, index: int) -> bytes: ...
     def load(self, index: int, pipeline: Pipeline, *, seed: int, epoch: int) -> Array: ...
+    def load_volume(
+        self, index: int, pipeline: Pipeline, *, seed: int, epoch: int
+    ) -> tuple[Array, Array]: ...
 
 @final
 class Handover:
@@ -291,6 +308,8 @@ class Batch:
     def take_images(self) -> list[Array]: ...
     def padded(self, value: float) -> tuple[Array, Array] | None: ...
     def take_arrays(self) -> list[Array]: ...
+    def volumes(self) -> tuple[Array, Array]: ...
+    def take_volumes(self) -> list[tuple[Array, Array]]: ...
     def take_rows(self) -> list[tuple[int, bool, Any]]: ...
     def block(self, offset: int, shape: Sequence[int], dtype: str) -> Array: ...
     def positions(self) -> Positions: ...
@@ -348,6 +367,19 @@ def bucket_batches(
     rank: int,
     world_size: int,
 ) -> list[list[int]]: ...
+def prepare_volumes(
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    *,
+    spacing: list[float],
+    clip: list[float],
+    mean: float,
+    std: float,
+    min_shape: list[int],
+    channels: int,
+    threads: int,
+    progress: bool | None,
+) -> str: ...
 def plan_batches(
     samples: int,
     *,

@@ -115,9 +115,9 @@ def plan(
             "plan measures native datasets (sutler.ImageFolder, sutler.Manifest), and "
             f"{type(dataset).__module__}.{type(dataset).__qualname__} is none"
         )
-    if dataset.padding_value is not None:
+    if dataset.content != "images":
         raise TypeError(
-            f"plan measures images, and {type(dataset).__name__} holds sound, of which nothing is kept"
+            f"plan measures images, and {type(dataset).__name__} holds {dataset.content}, of which nothing is kept"
         )
     for name, value in (("jobs", jobs), ("batch_size", batch_size), ("num_workers", num_workers)):
         if name == "num_workers" and value is None:

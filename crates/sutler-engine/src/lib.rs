@@ -24,10 +24,11 @@ mod profile;
 mod run;
 mod run_state;
 mod streamed;
+mod volume;
 
 pub use audio::{AudioPreparation, audio_headers};
 pub use bare::bare_rate;
-pub use batch::{Batch, OwnSample, Received};
+pub use batch::{Batch, BlockShape, OwnSample, Received};
 pub use crew::{CrewChange, LOOK_EVERY};
 pub use engine::{Engine, StartError, usable_cores, what_is_left};
 pub use failure::{ErrorPolicy, Failure, RunError};
@@ -46,3 +47,4 @@ pub use process::{
 };
 pub use profile::{Measured, ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use run::{Canceller, Next, Run};
+pub use volume::{VolumePreparation, read_volume};

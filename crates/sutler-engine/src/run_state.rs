@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use sutler_core::{Assembly, EpochPlan, JobCursor, Ledger, SampleId};
 
-use crate::batch::{OpenBatch, block_bytes};
+use crate::batch::{BlockShape, OpenBatch};
 use crate::job::ServingOrder;
 use crate::pool::{Membership, Task};
 use crate::process::FIRST_KEYED;
@@ -368,7 +368,7 @@ impl RunState {
     }
 
     fn batch_memory(&self, rows: usize) -> Result<Option<BatchMemory>, RunError> {
-        let bytes = block_bytes(self.job.preparation.row(), rows).unwrap_or(usize::MAX);
+        let bytes = BlockShape::of(&*self.job.preparation).bytes(rows).unwrap_or(usize::MAX);
         match &self.job.arena {
             // Where worker processes share memory and no slot of it is free, because the consumer hoards batches, the
             // samples of this one travel one by one.
@@ -384,9 +384,9 @@ impl RunState {
         samples: Vec<SampleId>,
         positions: Vec<u32>,
     ) {
-        let row = self.job.preparation.row();
+        let shape = BlockShape::of(&*self.job.preparation);
         self.in_flight.push_back(InFlight {
-            batch: Arc::new(OpenBatch::new(self.next_batch, rows, row, memory, self.job.spares.clone())),
+            batch: Arc::new(OpenBatch::new(self.next_batch, rows, shape, memory, self.job.spares.clone())),
             samples,
             positions,
             next_row: 0,

@@ -179,7 +179,8 @@ impl<'a> Session<'a> {
         let job = opened.inspect_err(|_| shelf.leave(self.number))?;
         let job = shelf.seat(self.number, &spec, job);
         let slots = job.arena().map(|arena| arena.slots());
-        let row_bytes = match job.row() {
+        let shape = job.block_shape();
+        let row_bytes = match shape.row {
             RowSpec::Fixed { bytes } => Some(bytes),
             RowSpec::Varies => None,
         };
@@ -189,7 +190,8 @@ impl<'a> Session<'a> {
         })?;
         self.job = Some(job);
         self.samples = samples;
-        Ok(Answer::Opened { slots: slots.map(|(bytes, count)| Slots { bytes, count }), row_bytes })
+        let slots = slots.map(|(bytes, count)| Slots { bytes, count });
+        Ok(Answer::Opened { slots, row_bytes, beside_bytes: shape.beside })
     }
 
     fn change(
