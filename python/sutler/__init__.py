@@ -21,6 +21,7 @@ from sutler.loader import Loader
 from sutler.planning import Plan, plan
 from sutler.prepared import PreparedDataset, deterministic
 from sutler.text import TextLines
+from sutler.volumes import VolumeFolder, prepare_volumes
 
 __all__ = [
     "AudioFolder",
@@ -41,9 +42,11 @@ __all__ = [
     "SampleError",
     "SutlerError",
     "TextLines",
+    "VolumeFolder",
     "WorkerError",
     "__version__",
     "deterministic",
     "get_worker_info",
     "plan",
+    "prepare_volumes",
 ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sutler import _sutler
+from sutler._selection import origin_of
 from sutler.datasets import NativeDataset
 
 #: How many seconds a loader waits for an agent that is gone: a supervisor restarts one within a few, and an accelerator
@@ -44,17 +45,18 @@ def choose_agent(agent: Any, dataset: Any, threads: int, stacklevel: int) -> Age
     """The agent to attach to; ``None`` where the loader does the work itself, which it says if it was not asked to."""
     if agent is None:
         return None
-    if not isinstance(dataset, NativeDataset):
+    origin = origin_of(dataset)
+    if not isinstance(origin, NativeDataset):
         _say(
             f"agent={str(agent)!r} has no effect: an agent prepares native datasets, and {type(dataset).__name__} is "
             "Python code of this process",
             stacklevel,
         )
         return None
-    if not dataset.served_by_agents:
+    if not origin.served_by_agents:
         _say(
-            f"agent={str(agent)!r} has no effect: an agent prepares images and sound, and {type(dataset).__name__} "
-            f"holds {dataset.holds}; this loader prepares its samples itself",
+            f"agent={str(agent)!r} has no effect: an agent prepares images and sound, and {type(origin).__name__} "
+            f"holds {origin.content}; this loader prepares its samples itself",
             stacklevel,
         )
         return None

@@ -34,6 +34,7 @@ class TextBackend:
                 "order='shared' is for images and sound; pass order='ready' to get lines as they get ready"
             )
         self._dataset = dataset
+        self._selection = loader._selection
         self._policy = loader._policy
         self._lateness = loader._lateness()
         #: Documents are packed in another order in every epoch, where the loader shuffles.
@@ -44,8 +45,9 @@ class TextBackend:
         self.device_operations: list[dict[str, Any]] = []
 
     def fingerprint(self) -> str:
-        """The hash of the files' content, the tokenizer and the packing."""
-        return self._dataset.fingerprint
+        """The hash of the files' content, the tokenizer and the packing, and of which samples are served if not all."""
+        whole = self._dataset.fingerprint
+        return whole if self._selection is None else self._selection.named(whole)
 
     def make_job(
         self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool

@@ -37,7 +37,8 @@ class TextBatches(AssembledBatches):
             return loader.collate_fn(self._with_ids(self._samples(batch), batch))
         parts = self._parts(batch)
         if loader.return_ids:
-            parts.append(self._convert(batch.ids()))
+            ids = np.asarray(self._ids(batch), dtype=np.int64)
+            parts.append(self._own(ids))
         return parts if len(parts) > 1 else parts[0]
 
     def _parts(self, batch: Batch) -> list[Any]:
@@ -87,7 +88,13 @@ class TextBatches(AssembledBatches):
     def _with_ids(self, samples: list[Any], batch: Batch) -> list[Any]:
         if not self._loader.return_ids:
             return samples
-        return list(zip(samples, np.asarray(batch.ids()).tolist(), strict=True))
+        return list(zip(samples, self._ids(batch), strict=True))
+
+    def _ids(self, batch: Batch) -> list[int]:
+        """What ``loader.dataset`` calls the samples of a batch."""
+        ids: list[int] = np.asarray(batch.ids()).tolist()
+        selection = self._loader._selection
+        return ids if selection is None else selection.places(ids)
 
     def _pad(self, samples: list[Any]) -> tuple[Any, Any]:
         """What a Python tokenizer has made, in one array."""

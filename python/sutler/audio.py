@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
-from sutler._arguments import place_in_job
+from sutler._arguments import check_seed, place_in_job
+from sutler._sampling import check_epoch
+from sutler._selection import origin_of, selection_of
+from sutler._words import counted
 from sutler.datasets import BYTES_MAX, Io, NativeDataset
 from sutler.text import TextLines
 from sutler.transforms import lower_audio
 from sutler.transforms.tail import seeded
+
+if TYPE_CHECKING:
+    from torch.utils.data import Subset
 
 #: A clip with more values in all channels is refused: four and a half hours of speech, a gibibyte when decoded.
 VALUES_MAX = 1 << 28
@@ -58,7 +66,7 @@ class AudioFolder(NativeDataset):
         torch.Size([4, 40]) True
     """
 
-    holds = "sound"
+    content = "sound"
 
     def __init__(
         self,
@@ -76,6 +84,7 @@ class AudioFolder(NativeDataset):
         bytes_max: int = BYTES_MAX,
         progress: bool | None = None,
     ) -> None:
+        _check_duration(max_duration)
         self.root = os.fspath(root)
         self.mono = mono
         self.max_duration = max_duration
@@ -142,6 +151,17 @@ class AudioFolder(NativeDataset):
         return [f"Root location: {self.root}"]
 
 
+def _check_duration(seconds: Any) -> None:
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
+        raise TypeError(f"max_duration should be a number of seconds, or None for no limit, got {seconds!r}")
+    if not float(seconds) > 0:  # nor a NaN
+        raise ValueError(
+            f"max_duration should be a positive number of seconds, or None for no limit, got {seconds!r}"
+        )
+
+
 class LengthBuckets:
     """Batches of samples of similar length, for a loader's ``batch_sampler``: less padding, and still random.
 
@@ -150,8 +170,9 @@ class LengthBuckets:
     get batches of similar length in each step, and equally many. The loader tells it the epoch, and resumes exactly.
 
     Args:
-        lengths: An :class:`AudioFolder`, whose durations are taken, a :class:`sutler.TextLines`, whose lines' bytes
-            are (``dataset.token_lengths`` counts their tokens), or the length of every sample.
+        lengths: An :class:`AudioFolder`, or a ``Subset`` of one, whose durations are taken; a
+            :class:`sutler.TextLines`, whose lines' bytes are (``dataset.token_lengths`` counts their tokens); or the
+            length of every sample.
         batch_size: Samples in a batch.
         buckets: How many buckets. More make for less padding and less randomness.
         shuffle: If not, batches come from short to long.
@@ -169,7 +190,7 @@ class LengthBuckets:
 
     def __init__(
         self,
-        lengths: AudioFolder | TextLines | Sequence[float],
+        lengths: AudioFolder | TextLines | Subset[Any] | Sequence[float],
         batch_size: int,
         *,
         buckets: int = 8,
@@ -182,10 +203,8 @@ class LengthBuckets:
         for name, value in (("batch_size", batch_size), ("buckets", buckets)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
-        # The native side compares whole numbers; a microsecond is finer than any sample.
-        self._lengths = [round(length * 1_000_000) for length in _lengths_of(lengths)]
-        if any(length < 0 for length in self._lengths):
-            raise ValueError("lengths should not be negative")
+        check_seed(seed)
+        self._lengths = _in_microseconds(_lengths_in(lengths))
         self.batch_size = batch_size
         self.buckets = buckets
         self.shuffle = shuffle
@@ -199,7 +218,12 @@ class LengthBuckets:
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch; a loader does so itself."""
-        self.epoch = epoch
+        self.epoch = check_epoch(epoch)
+
+    @property
+    def samples(self) -> int:
+        """How many samples its batches are drawn from."""
+        return len(self._lengths)
 
     def __iter__(self) -> Iterator[list[int]]:
         rank, world_size = self._place()
@@ -224,17 +248,53 @@ class LengthBuckets:
         return len(self._lengths) // step if self.drop_last else -(-len(self._lengths) // step)
 
 
-def _lengths_of(lengths: AudioFolder | TextLines | Sequence[float]) -> Sequence[float]:
-    """What the samples of a dataset are sorted by, or the numbers themselves."""
-    if isinstance(lengths, AudioFolder):
-        return lengths.durations
-    if isinstance(lengths, TextLines):
-        if lengths.pack is not None:
+def check_lengths(batch_sampler: Any, dataset: Any) -> None:
+    """Raises for buckets that were made for another number of samples than a loader's dataset has."""
+    if isinstance(batch_sampler, LengthBuckets) and batch_sampler.samples != len(dataset):
+        raise ValueError(
+            f"the LengthBuckets were made of {counted(batch_sampler.samples, 'length')}, and the dataset has "
+            f"{counted(len(dataset), 'sample')}; make them of the dataset that the loader is given"
+        )
+
+
+def _lengths_in(given: Any) -> Sequence[Any]:
+    """The lengths that a ``lengths=`` argument gives or stands for."""
+    origin = origin_of(given)
+    if isinstance(origin, TextLines) and origin.pack is not None:
+        raise ValueError(
+            "packed blocks all have one length, so there is nothing to sort; use the loader's own order"
+        )
+    if isinstance(origin, AudioFolder | TextLines):
+        part = selection_of(given)
+        lengths = origin.durations if isinstance(origin, AudioFolder) else origin.lengths
+        return lengths if part is None else [lengths[number] for number in part.numbers]
+    if isinstance(origin, NativeDataset):
+        raise TypeError(
+            f"lengths should be an AudioFolder or the length of every sample, and {type(origin).__name__} holds "
+            "images, which have none; leave LengthBuckets out"
+        )
+    try:
+        return list(given)
+    except TypeError:
+        raise TypeError(
+            f"lengths should be an AudioFolder or the length of every sample, got {given!r}"
+        ) from None
+
+
+def _in_microseconds(lengths: Sequence[Any]) -> list[int]:
+    """Whole numbers, which the native side compares; a microsecond is finer than any sample."""
+    rounded = []
+    for sample, length in enumerate(lengths):
+        try:
+            number = float(length)
+        except (TypeError, ValueError):
+            raise TypeError(f"lengths should be numbers, and that of sample {sample} is {length!r}") from None
+        if not 0 <= number < math.inf:  # nor a NaN
             raise ValueError(
-                "packed blocks all have one length, so there is nothing to sort; use the loader's own order"
+                f"lengths should be finite and not negative, and that of sample {sample} is {length!r}"
             )
-        return lengths.lengths
-    return lengths
+        rounded.append(round(number * 1_000_000))
+    return rounded
 
 
 __all__: Sequence[str] = ["AudioFolder", "LengthBuckets"]

@@ -86,7 +86,7 @@ class TextLines(NativeDataset):
     """
 
     _native: _sutler.Text  # type: ignore[assignment]  # has what of a listing lines have, too
-    holds = "text"
+    content = "text"
     served_by_agents = False
 
     def __init__(

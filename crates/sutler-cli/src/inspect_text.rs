@@ -74,7 +74,7 @@ impl TextArguments {
         let field = self.field.clone().or_else(|| all_json.then(|| "text".to_owned()));
         let lines = open(files)?;
         let reader = TextReader { field, tokenizer };
-        let bar = ListingBar::new("reading");
+        let bar = ListingBar::new(None, "reading");
         let counted = count_tokens(&lines, &reader, threads, &bar, &AtomicBool::new(false));
         bar.finish();
         let counts = || counted.counts.iter().map(|&count| u64::from(count));
@@ -100,14 +100,11 @@ impl TextArguments {
 
 impl TextFacts {
     fn text(&self) -> String {
-        let counted = |number: u64, noun: &str| {
-            format!("{} {noun}{}", report::count(number), if number == 1 { "" } else { "s" })
-        };
-        let tokens = self.tokens.map(|tokens| format!("{}, ", counted(tokens, "token")));
+        let tokens = self.tokens.map(|tokens| format!("{}, ", report::counted(tokens, "token")));
         let mut text = format!(
             "{} in {}, {}{}\n\n",
-            counted(self.samples, "line"),
-            counted(self.files, "file"),
+            report::counted(self.samples, "line"),
+            report::counted(self.files, "file"),
             tokens.unwrap_or_default(),
             report::bytes(self.bytes)
         );
@@ -119,7 +116,7 @@ impl TextFacts {
 }
 
 fn open(files: &[PathBuf]) -> Result<Lines, Failed> {
-    let bar = ListingBar::new("looking for lines");
+    let bar = ListingBar::new(None, "looking for lines");
     let unpacked = std::env::temp_dir();
     let options = LinesOptions { keep_blank: false, bytes_max: BYTES_MAX, tables: None, unpacked };
     let lines = Lines::open(files, &options, &bar);

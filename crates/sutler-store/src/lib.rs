@@ -36,7 +36,7 @@ mod throttled;
 
 pub use error::StoreError;
 pub use files::{Files, Io};
-pub use folder::{AUDIO_EXTENSIONS, FolderOptions, IMAGE_EXTENSIONS};
+pub use folder::{AUDIO_EXTENSIONS, FolderOptions, IMAGE_EXTENSIONS, VOLUME_EXTENSIONS};
 pub use lines::{Lines, LinesOptions, SavedTables, is_json_lines, is_text_file, text_files_in};
 pub use listing::{Entry, Listing, NO_LABEL};
 pub use manifest::ManifestOptions;
