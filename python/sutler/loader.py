@@ -94,6 +94,8 @@ class Loader(Generic[BatchType]):
             prepared for one job serves all that have the same dataset and transform.
         lateness: By how many batches a slow sample may be late in ``"ready"`` and ``"shared"``; has no meaning for a
             stream.
+        hand_over: In ``"ready"``, let a worker process put a slow sample aside between two transforms and take up
+            another, in another of its threads. ``False`` for a dataset that must stay in one thread.
         seed: With the epoch and the sample's index, decides all randomness.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
@@ -147,6 +149,7 @@ class Loader(Generic[BatchType]):
         in_order: bool = True,
         order: Literal["strict", "ready", "shared"] = "strict",
         lateness: int = 8,
+        hand_over: bool = True,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
@@ -186,6 +189,7 @@ class Loader(Generic[BatchType]):
             in_order=in_order,
             order=order,
             lateness=lateness,
+            hand_over=hand_over,
             seed=seed,
             output=self.output,
             device=device,
@@ -223,6 +227,7 @@ class Loader(Generic[BatchType]):
         )
         self.in_order = self.order == "strict"
         self.lateness = lateness
+        self.hand_over = hand_over
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
         self._place = place_in_job(rank, world_size)
         if world_size is not None and (sampler is not None or batch_sampler is not None):

@@ -9,6 +9,7 @@ mod audio;
 mod bare;
 mod batch;
 mod crew;
+mod crossing;
 mod engine;
 mod failure;
 mod image;
@@ -24,6 +25,8 @@ mod profile;
 mod run;
 mod run_state;
 mod streamed;
+mod ticket;
+mod toolbox;
 
 pub use audio::{AudioPreparation, audio_headers};
 pub use bare::bare_rate;
@@ -38,8 +41,8 @@ pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
 pub use padded::{Padded, Padding};
 pub use pool::Pool;
 pub use preparation::{
-    Common, Elsewhere, Exchange, ForeignRow, Likeness, Order, Parcel, Place, Preparation, Preparer, Request,
-    RowSpec, Rows, SampleRecord, SharedRow, Target,
+    Boundary, Common, Elsewhere, Exchange, ForeignRow, Likeness, NoBoundary, Order, Parcel, Place,
+    Preparation, Preparer, Progress, Request, RowSpec, Rows, SampleRecord, SharedRow, Target, Unfinished,
 };
 pub use process::{
     Connection, FIRST_KEYED, Handover, Key, ProcessOptions, ProcessPreparation, Revive, end_with,
