@@ -1,8 +1,8 @@
 """A sample that takes long makes room for others between two of its transforms.
 
-What it has become so far is on the stack of the thread that prepares it, and a stack cannot be put aside. So the thread
-waits where it is, and another one of the worker's threads takes its place in the conversation with the trainer. Only one
-of them runs at any time: it has the *turn*. As long as nothing makes room there is only the first.
+What it has become so far is on the stack of the thread that prepares it, and a stack cannot be put aside. So the
+thread waits where it is, and another one of the worker's threads takes its place in the conversation with the
+trainer. Only one of them runs at any time: it has the *turn*. As long as nothing makes room there is only the first.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 NEVER = 2**64 - 1
 
 
-class Dropped(BaseException):  # noqa: N818 - not an error, and not for users to catch
+class Dropped(BaseException):
     """Nobody wants the sample any more: leave it as it is."""
 
 
-class Ended(BaseException):  # noqa: N818 - not an error
+class Ended(BaseException):
     """Another thread of the worker has come to its end, and the process with it."""
 
     def __init__(self, error: BaseException) -> None:
@@ -205,13 +205,13 @@ def enter(turns: Turns) -> None:
 def yield_point() -> None:
     """Call it in a dataset's ``__getitem__`` between two steps of which each may take long.
 
-    With ``order="ready"``, a sample that takes much longer than most makes room here: its worker process takes up another
-    sample, and goes on with this one when there is nothing better to do or when it is due. Anywhere else, and for samples
-    that are quick, it does nothing and takes less than a microsecond. Between the transforms of a
+    With ``order="ready"``, a sample that takes much longer than most makes room here: its worker process takes up
+    another sample, and goes on with this one when there is nothing better to do or when it is due. Anywhere else,
+    and for samples that are quick, it does nothing and takes less than a microsecond. Between the transforms of a
     :class:`sutler.transforms.Compose` or of torchvision's it is called already.
 
-    The sample's random numbers are the same with and without. While it waits, other samples run in other threads of the worker,
-    one at a time; so do not hold a lock over it.
+    The sample's random numbers are the same with and without. While it waits, other samples run in other threads of
+    the worker, one at a time; so do not hold a lock over it.
     """
     if _turns is not None:
         _turns.between()

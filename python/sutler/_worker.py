@@ -26,8 +26,8 @@ import numpy as np
 from sutler import _generators, _hand_over, _payload, _schema, _sutler, _worker_errors
 from sutler._collated import SHARED_BYTES_MIN, Collated, CollatedLayout, NotCollated
 from sutler._fetch import bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
-from sutler._parts import Parts, pack, parts_of
 from sutler._hand_over import NEVER, Dropped, Turns, ends_as_others_do
+from sutler._parts import Parts, pack, parts_of
 from sutler._schema_writer import SchemaWriter
 from sutler._worker_info import WorkerInfo, enter_worker, get_worker_info
 from sutler._worker_rng import WorkerRng
@@ -211,7 +211,7 @@ class Worker:
         return header[:1] == b"H"
 
     def _suspend(self) -> Callable[[], None] | None:
-        """Notes what belongs to the sample at hand; `None` while something of it is in the mailbox, which is for all."""
+        """Notes what belongs to the sample at hand; `None` while something of it is in the mailbox."""
         if self._position != MAILBOX_START or self._replies:
             return None
         prepared = self._prepared

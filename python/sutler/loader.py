@@ -38,6 +38,7 @@ from sutler._stats import describe, figures_of
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
+from sutler._successor import Successor
 from sutler._threads import THREAD
 from sutler.audio import LengthBuckets
 from sutler.cache import Cache, check_alone, read_cache
@@ -86,6 +87,8 @@ class Loader(Generic[BatchType]):
         generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
         prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making.
         persistent_workers: Keep workers that run Python between epochs; native threads always stay.
+        overlap_epochs: Begin the next epoch while the last batches of this one are served, so that its first batch is
+            ready at once. It is begun after the last epoch, too, and then called off.
         in_order: ``False`` is ``order="ready"``.
         order: ``"strict"``: the seeded permutation exactly. ``"ready"``: the same samples in batches as they get ready,
             so that a slow one holds up nobody; what a batch sampler drew stays together. Of a stream, whose workers
@@ -150,6 +153,7 @@ class Loader(Generic[BatchType]):
         order: Literal["strict", "ready", "shared"] = "strict",
         lateness: int = 8,
         hand_over: bool = True,
+        overlap_epochs: bool = False,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
@@ -190,6 +194,7 @@ class Loader(Generic[BatchType]):
             order=order,
             lateness=lateness,
             hand_over=hand_over,
+            overlap_epochs=overlap_epochs,
             seed=seed,
             output=self.output,
             device=device,
@@ -228,6 +233,8 @@ class Loader(Generic[BatchType]):
         self.in_order = self.order == "strict"
         self.lateness = lateness
         self.hand_over = hand_over
+        self.overlap_epochs = overlap_epochs
+        self._successor = Successor()
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
         self._place = place_in_job(rank, world_size)
         if world_size is not None and (sampler is not None or batch_sampler is not None):
@@ -385,7 +392,7 @@ class Loader(Generic[BatchType]):
         before = sum(not iterator.begun for iterator in self._iterators)
         position = self._first_position(self._clock.epoch + before)
         position.drawing = self._draw(position.epoch)
-        iterator = EpochIterator(self, position)
+        iterator = self._successor.take(self, position) or EpochIterator(self, position)
         self._iterators.add(iterator)
         if self.progress:
             from sutler._progress import ProgressIterator
@@ -536,6 +543,7 @@ class Loader(Generic[BatchType]):
             return
         self._closed = True
         self._remember_figures()
+        self._successor.close()
         for iterator in list(self._iterators):
             iterator.close()  # leaves what belongs to the parent of a forked child alone, as all of this does
         if self._streams is not None:

@@ -87,6 +87,9 @@ struct Standing {
     next: usize,
 }
 
+/// A sample and all that concerns it on its way.
+type Part<'a> = (SampleId, &'a mut dyn Place, &'a mut SampleRecord, &'a mut dyn Boundary);
+
 fn hints(bytes: Option<u64>, plan: &Plan) -> Hints {
     let size = bytes.map(|bytes| bytes as f64);
     Hints { size, drawn: size.map(|size| size * plan.stretch()) }
@@ -125,7 +128,7 @@ impl Preparer for AudioPreparer {
         record.hints = hints(Some(record.storage_bytes), plan);
         worker.decode(bytes).map_err(|error| failure(error.kind(), error.to_string()))?;
         record.decode = record.started.elapsed().saturating_sub(record.fetch);
-        self.transform(0, sample, place, record, boundary)
+        self.transform(0, true, (sample, place, record, boundary))
     }
 
     fn go_on(
@@ -142,7 +145,7 @@ impl Preparer for AudioPreparer {
         let Standing { clip, plan, next } = *standing;
         self.worker.take_up(clip);
         self.plan = plan;
-        self.transform(next, sample, place, record, boundary)
+        self.transform(next, false, (sample, place, record, boundary))
     }
 }
 
@@ -151,22 +154,19 @@ impl AudioPreparer {
         Failure::new(sample, self.preparation.source.describe(sample), kind, reason)
     }
 
-    /// Runs the operations from `first` on and writes the result, unless others are to go first.
+    /// Runs the operations from `first` on and writes the result, unless others are to go first. One that was taken up again, and
+    /// is not `fresh`, has work to do before it may be put aside once more.
     fn transform(
         &mut self,
         first: usize,
-        sample: SampleId,
-        place: &mut dyn Place,
-        record: &mut SampleRecord,
-        boundary: &mut dyn Boundary,
+        fresh: bool,
+        (sample, place, record, boundary): Part<'_>,
     ) -> Result<Progress, Failure> {
         let begun = Instant::now();
         let transform =
             |this: &Self, error: audio::PipelineError| this.failure(sample, "transform", error.to_string());
         for next in first..self.preparation.pipeline.ops().len() {
-            // One that has just been taken up has work to do first.
-            let at_start = next == first && first > 0;
-            if !at_start && boundary.parks() {
+            if (fresh || next > first) && boundary.parks() {
                 record.augment += begun.elapsed();
                 let clip = self.worker.put_aside();
                 let plan = std::mem::take(&mut self.plan);

@@ -86,9 +86,23 @@ impl State {
     }
 
     fn take_ticket(&mut self, worker: usize, appetite: usize) -> Option<Ticket> {
+        self.take_ticket_of(worker, appetite, true).or_else(|| self.take_ticket_of(worker, appetite, false))
+    }
+
+    /// Work for runs whose consumer has asked for a batch, or for the others: an epoch that is begun before the one before
+    /// it has ended must not hold that up.
+    fn take_ticket_of(&mut self, worker: usize, appetite: usize, asked: bool) -> Option<Ticket> {
         let count = self.runs.len();
         for step in 0..count {
             let index = (self.turn + step) % count;
+            if self.runs[index].is_asked() != asked {
+                continue;
+            }
+            if !asked {
+                let job = Arc::clone(&self.runs[index].job);
+                let follows = self.runs.iter().any(|run| run.is_asked() && Arc::ptr_eq(&run.job, &job));
+                self.runs[index].set_following(follows);
+            }
             if let Some(ticket) = self.runs[index].take_ticket(worker, appetite, self.on_duty) {
                 self.turn = index + 1;
                 return Some(ticket);
@@ -161,6 +175,7 @@ impl Shared {
             let Some(run) = state.runs.iter_mut().find(|run| run.id == id) else {
                 return Err(RunError::Closed);
             };
+            run.ask();
             if let Some(answer) = run.take_next() {
                 drop(state);
                 self.work.notify_all();

@@ -37,7 +37,7 @@ pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
 pub use job::{Job, JobOptions, ServingOrder};
 pub use memory::{Arena, ArenaError, BatchMemory};
-pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
+pub use metrics::{Metrics, Served, SlowShareSummary, Snapshot, StageSummary, Stalls};
 pub use padded::{Padded, Padding};
 pub use pool::Pool;
 pub use preparation::{

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use sutler_core::Form;
+use sutler_core::{Form, SlowShare};
 
 use crate::batch::Outcome;
 
@@ -65,6 +65,27 @@ impl Served {
     }
 }
 
+/// How many of the samples in a batch were slow, over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SlowShareSummary {
+    /// Samples that took longer than so many seconds count as slow; 0 while too little is known.
+    pub threshold: f64,
+    /// The share of all samples that were slow.
+    pub mean: f64,
+    /// The share over time: one number for so many batches, in order.
+    pub series: Vec<f64>,
+    /// So many batches.
+    pub batches_per_point: u32,
+}
+
+impl SlowShareSummary {
+    fn of(share: &SlowShare) -> Self {
+        let (series, batches_per_point) = share.series();
+        let threshold = share.slow_after().map_or(0.0, |microseconds| microseconds as f64 / 1e6);
+        Self { threshold, mean: share.mean(), series: series.to_vec(), batches_per_point }
+    }
+}
+
 /// All figures of a job up to now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Snapshot {
@@ -92,6 +113,8 @@ pub struct Snapshot {
     pub fetched: u64,
     /// Time per sample in each stage.
     pub stages: Vec<(&'static str, StageSummary)>,
+    /// How many of the samples in a batch were slow, over time.
+    pub slow_share: SlowShareSummary,
 }
 
 /// How fast a consumer goes. What it waits for an epoch's first batch is not counted: that is a beginning, not a pace.
@@ -121,6 +144,7 @@ struct Totals {
     fetch: Histogram<u64>,
     decode: Histogram<u64>,
     augment: Histogram<u64>,
+    slow_share: SlowShare,
 }
 
 fn histogram() -> Histogram<u64> {
@@ -143,6 +167,7 @@ impl Default for Metrics {
                 fetch: histogram(),
                 decode: histogram(),
                 augment: histogram(),
+                slow_share: SlowShare::default(),
             }),
         }
     }
@@ -176,7 +201,9 @@ impl Metrics {
             totals.snapshot.fetched += u64::from(record.storage_reads > 0);
             totals.snapshot.warnings += u64::from(record.warned);
         }
-        let delivered = outcomes.iter().filter(|outcome| outcome.failure.is_none()).count() as u64;
+        let good = || outcomes.iter().filter(|outcome| outcome.failure.is_none());
+        totals.slow_share.note(good().map(|outcome| outcome.record.work_micros()));
+        let delivered = good().count() as u64;
         totals.snapshot.samples += delivered;
         totals.snapshot.batches += u64::from(delivered > 0);
         let (fetch, prep, transport) = split_wait(delivery, outcomes);
@@ -224,6 +251,7 @@ impl Metrics {
             ("decode", summary(&totals.decode)),
             ("augment", summary(&totals.augment)),
         ];
+        snapshot.slow_share = SlowShareSummary::of(&totals.slow_share);
         snapshot
     }
 }

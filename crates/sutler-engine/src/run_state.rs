@@ -53,6 +53,10 @@ pub(crate) struct RunState {
     traffic: Traffic,
     /// The part in a pool of jobs that share what they prepare.
     membership: Option<Membership>,
+    /// Whether the consumer has asked for a batch.
+    asked: bool,
+    /// Whether an earlier epoch of the same job is still being served.
+    following: bool,
     /// An error that ends the run.
     broken: Option<RunError>,
 }
@@ -79,6 +83,8 @@ impl RunState {
             opened: 0,
             traffic: Traffic::default(),
             membership,
+            asked: false,
+            following: false,
             broken: None,
         };
         state.ledger.extend(state.positions());
@@ -166,10 +172,31 @@ impl RunState {
         }
     }
 
+    /// The consumer asks for a batch.
+    pub fn ask(&mut self) {
+        self.asked = true;
+        self.following = false;
+    }
+
+    pub fn is_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// Whether an earlier epoch of the same job is still being served, in whose batches' memory this one has a part.
+    pub fn set_following(&mut self, following: bool) {
+        self.following = following;
+    }
+
+    /// How many batches may be in the making: half of them where the other half is the epoch's before.
+    fn batches_ahead(&self) -> usize {
+        let all = self.job.options.batches_ahead;
+        if self.following { (all / 2).max(1) } else { all }
+    }
+
     /// Steps before this one may be begun: no more than there are rows in the batches ahead, so that each is sure to
     /// find one.
     fn late_window(&self) -> u64 {
-        let batches = self.delivered + self.job.options.batches_ahead as u64;
+        let batches = self.delivered + self.batches_ahead() as u64;
         self.plan.steps().min(batches * u64::from(self.plan.batch_size().unwrap_or(0)))
     }
 
@@ -201,7 +228,7 @@ impl RunState {
     }
 
     fn open_planned_batch(&mut self) -> Option<()> {
-        if self.next_batch == self.plan.batches() || self.in_flight.len() >= self.job.options.batches_ahead {
+        if self.next_batch == self.plan.batches() || self.in_flight.len() >= self.batches_ahead() {
             return None;
         }
         let planned = self.plan.batch(self.next_batch);
