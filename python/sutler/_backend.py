@@ -253,12 +253,15 @@ class ProcessBackend:
         self._policy = loader._policy
         self._persistent = loader.persistent_workers
         self._lateness = loader._lateness()
+        #: Whether workers come and go with the demand.
+        self._elastic = loader._auto_workers is not None
+        #: In strict order samples stay in the thread that PyTorch's users know them in. What a worker has put aside only it
+        #: can go on with, so workers that may go at any time put nothing aside.
+        self._hand_over = loader.hand_over and loader.order == "ready" and not self._elastic
         #: Where a batch is made in one piece, one worker prepares all of it.
         self._whole_batches = loader._collates_in_workers() or (
             loader._batched() and bulk_getter(dataset) is not None
         )
-        #: Whether workers come and go with the demand.
-        self._elastic = loader._auto_workers is not None
         self._batch_rows = 1
         self._seed = loader.seed
         self._cache_wanted = loader._prepared_cache
@@ -327,6 +330,7 @@ class ProcessBackend:
             lateness=self._lateness,
             elastic=self._elastic,
             cache=self.cache(),
+            hand_over=self._hand_over,
         )
 
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
@@ -356,6 +360,7 @@ class ProcessBackend:
             collate_batches=loader._collation() if loader._collates_in_workers() else None,
             leaves_out=self._policy.name != "raise",
             cache=self.cache() if wants_threads(loader.multiprocessing_context) else None,
+            hand_over=self._hand_over,
         )
 
     def announce_keys(self, job: _sutler.Job) -> None:

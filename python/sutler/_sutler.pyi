@@ -23,6 +23,8 @@ __all__ = [
     "Positions",
     "Run",
     "Served",
+    "Text",
+    "Tokenizer",
     "__version__",
     "agent_socket",
     "agent_status",
@@ -35,11 +37,13 @@ __all__ = [
     "draw",
     "end_with",
     "epoch_order",
+    "is_json_lines",
     "make_photos",
     "measure_profile",
     "parse_size",
     "plan_batches",
     "prepare_volumes",
+    "text_files_in",
     "usable_cores",
     "user_seed",
 ]
@@ -328,6 +332,7 @@ class Job:
         lateness: int | None = None,
         elastic: bool = False,
         cache: Cache | None = None,
+        hand_over: bool = False,
     ) -> Job: ...
     @staticmethod
     def with_text(

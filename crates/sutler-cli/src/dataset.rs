@@ -80,7 +80,7 @@ pub fn open_any(path: &Path) -> Result<Arc<Files>, Failed> {
         return sounds;
     }
     if path.is_dir() {
-        let progress = ListingBar::new(None);
+        let progress = ListingBar::new(None, "listing");
         let volumes = Listing::volume_folder(path, &FolderOptions::volumes(), &progress);
         progress.finish();
         match volumes {

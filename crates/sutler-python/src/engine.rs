@@ -293,7 +293,7 @@ impl Job {
     /// it anew and returns the way to it, `is_alive` to tell whether it runs, `post_mortem` how it ended. Where they are `elastic`, workers come and
     /// go with the engine's threads.
     #[staticmethod]
-    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, elastic=false, cache=None))]
+    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, elastic=false, cache=None, hand_over=false))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
         batch_size: usize,
@@ -310,6 +310,7 @@ impl Job {
         lateness: Option<u32>,
         elastic: bool,
         cache: Option<&Cache>,
+        hand_over: bool,
     ) -> PyResult<Self> {
         let policy = parse_policy(errors, errors_max, errors_rate)?;
         let processes = ProcessPreparation::new(ProcessOptions {
@@ -319,6 +320,7 @@ impl Job {
             whole_batches,
             elastic,
             cache: cache.map(|cache| Arc::clone(&cache.inner)),
+            hand_over,
         });
         let options = JobOptions {
             batch_size,
@@ -371,8 +373,8 @@ impl Job {
         let inner = sutler_engine::Job::new(text.preparation(shuffle, padding), options)
             .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
         let output = OutputSpec { dtype: DType::U8, size: None };
-        let (work, samples) = (Work::Here(inner), text.samples());
-        Ok(Self { work, samples, output, layout: Layout::Nchw, processes: None })
+        let (work, samples, layout) = (Work::Here(inner), text.samples(), Layout::Nchw);
+        Ok(Self { work, samples, output, volumes: None, layout, processes: None })
     }
 
     /// Talks to these workers from now on; the job takes the sockets over.

@@ -140,13 +140,16 @@ impl ReadBuffer {
         Ok(&self.bytes[start..filled])
     }
 
-    /// Reads a part of an open file; less than all of it where the file ends before.
-    pub(crate) fn read_part(&mut self, file: &impl AsFd, offset: u64, length: usize) -> Result<&[u8], Errno> {
-        let start = make_room(&mut self.bytes, length, 1);
-        let filled = read_from(file, offset, &mut self.bytes[start..start + length])?;
+    /// Reads parts of an open file, one after the other; less than all of them where the file ends before.
+    pub(crate) fn read_parts(&mut self, file: &impl AsFd, parts: &[(u64, usize)]) -> Result<&[u8], Errno> {
+        let start = make_room(&mut self.bytes, parts.iter().map(|(_, length)| length).sum(), 1);
+        let mut end = start;
+        for &(offset, length) in parts {
+            end += read_from(file, offset, &mut self.bytes[end..end + length])?;
+        }
         self.samples_read += 1;
-        self.bytes_read += filled as u64;
-        Ok(&self.bytes[start..start + filled])
+        self.bytes_read += (end - start) as u64;
+        Ok(&self.bytes[start..end])
     }
 }
 

@@ -11,6 +11,7 @@ mod saved;
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -175,12 +176,7 @@ impl TextFile {
         Ok(Self { path: path.into(), file: hold.then_some(file), index })
     }
 
-    fn read<'a>(
-        &self,
-        offset: u64,
-        length: usize,
-        buffer: &'a mut ReadBuffer,
-    ) -> Result<&'a [u8], StoreError> {
+    fn read<'a>(&self, parts: &[(u64, usize)], buffer: &'a mut ReadBuffer) -> Result<&'a [u8], StoreError> {
         let opened;
         let file = match &self.file {
             Some(file) => file,
@@ -190,7 +186,7 @@ impl TextFile {
             }
         };
         buffer
-            .read_part(file, offset, length)
+            .read_parts(file, parts)
             .map_err(|errno| StoreError::Read { path: self.path.clone(), source: errno.into() })
     }
 
@@ -198,7 +194,8 @@ impl TextFile {
         let (mark, _) = self.index.mark_before(sample);
         let (start, _) = self.index.place(sample);
         let mut buffer = ReadBuffer::default();
-        let between = self.read(mark.offset, usize::try_from(start - mark.offset).ok()?, &mut buffer).ok()?;
+        let between =
+            self.read(&[(mark.offset, usize::try_from(start - mark.offset).ok()?)], &mut buffer).ok()?;
         Some(mark.line + memchr::memchr_iter(b'\n', between).count() as u64)
     }
 }
@@ -258,7 +255,7 @@ impl Source for Lines {
         // One byte more, which tells whether this is still the beginning of a line.
         let before = usize::from(start > 0);
         let moved = || StoreError::LinesMoved { path: file.path.clone() };
-        let bytes = file.read(start - before as u64, stride as usize + before, buffer)?;
+        let bytes = file.read(&[(start - before as u64, stride as usize + before)], buffer)?;
         let after_mark = start == BYTE_ORDER_MARK.len() as u64 && bytes.first() == BYTE_ORDER_MARK.last();
         if bytes.len() != stride as usize + before
             || (before == 1 && bytes.first() != Some(&b'\n') && !after_mark)
@@ -268,6 +265,26 @@ impl Source for Lines {
         let line = &bytes[before..];
         let line = &line[..memchr::memchr(b'\n', line).unwrap_or(line.len())];
         Ok(line.strip_suffix(b"\r").unwrap_or(line))
+    }
+
+    fn read_ranges<'a>(
+        &self,
+        id: SampleId,
+        ranges: &mut dyn Iterator<Item = Range<u64>>,
+        buffer: &'a mut ReadBuffer,
+    ) -> Result<&'a [u8], StoreError> {
+        let (file, sample) = self.locate(id);
+        let (start, stride) = file.index.place(sample);
+        let moved = || StoreError::LinesMoved { path: file.path.clone() };
+        let ranges: Vec<Range<u64>> = ranges.collect();
+        if ranges.iter().any(|range| range.end > u64::from(stride)) {
+            return Err(moved());
+        }
+        let part = |range: &Range<u64>| (start + range.start, range.end.saturating_sub(range.start) as usize);
+        let parts: Vec<(u64, usize)> = ranges.iter().map(part).collect();
+        let bytes = file.read(&parts, buffer)?;
+        let wanted: usize = parts.iter().map(|(_, length)| length).sum();
+        if bytes.len() == wanted { Ok(bytes) } else { Err(moved()) }
     }
 
     fn encoded_bytes(&self, id: SampleId) -> Option<u64> {

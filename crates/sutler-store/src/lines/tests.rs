@@ -37,6 +37,10 @@ fn lines_of_several_files_follow_one_another() {
     fs::write(folder.path().join("b.txt"), "three\n").unwrap();
     let lines = open(folder.path(), &["a.txt", "empty.txt", "b.txt"]).unwrap();
     assert_eq!(all(&lines), ["one", "two", "three"]);
+    let mut buffer = ReadBuffer::default();
+    let parts = lines.read_ranges(SampleId(2), &mut [0..2, 3..5].into_iter(), &mut buffer).unwrap();
+    assert_eq!(parts, b"thee");
+    assert!(lines.read_ranges(SampleId(2), &mut std::iter::once(3..7), &mut buffer).is_err());
     let places: Vec<String> = (0..3).map(|id| lines.describe(SampleId(id))).collect();
     let ends: Vec<&str> = places.iter().filter_map(|place| place.rsplit('/').next()).collect();
     assert_eq!(ends, ["a.txt:1", "a.txt:4", "b.txt:1"]);
