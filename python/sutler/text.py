@@ -339,7 +339,7 @@ def _expand(paths: Paths) -> list[str]:
     if not given:
         raise ValueError("paths should name at least one file")
     files: list[str] = []
-    for path in map(os.fspath, given):
+    for path in (os.fspath(path) for path in given):
         if os.path.isdir(path):
             files += map(str, _sutler.text_files_in(path))
         elif not os.path.exists(path) and glob.has_magic(path):
