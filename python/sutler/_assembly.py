@@ -82,6 +82,11 @@ class HostBatches(AssembledBatches):
         columns: dict[str, list[Any]] = {"images": images, "labels": labels}
         if loader.return_ids:
             columns["ids"] = ids if loader._selection is None else loader._selection.places(ids)
+        return self._collated(columns)
+
+    def _collated(self, columns: dict[str, list[Any]]) -> Any:
+        """A batch, or the one sample there is, in the hands of whoever puts samples together."""
+        loader = self._loader
         samples = list(zip(*columns.values(), strict=True))
         if loader.batch_size is None and loader._given_batch_sampler is None:
             return samples[0] if loader.collate_fn is None else loader.collate_fn(samples[0])
@@ -115,6 +120,8 @@ _REMEDIES = {
     "images": "add a Resize or crop to the transform",
     "labels": "let target_transform return one shape",
     "ids": "report this",
+    "volumes": "add a RandBalancedCrop to the transform",
+    "labels of volumes": "add a RandBalancedCrop to the transform",
 }
 
 

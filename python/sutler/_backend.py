@@ -24,9 +24,11 @@ from sutler._python_batches import ProcessBatches
 from sutler._run import RunReader
 from sutler._selection import origin_of
 from sutler._threads import ThreadPool, wants_threads
+from sutler._volume_batches import VolumeBatches
 from sutler._worker import WorkerOptions
 from sutler.cache import AUTO, read_split
 from sutler.datasets import NativeDataset
+from sutler.volumes import VolumeFolder
 
 if TYPE_CHECKING:
     from sutler._epoch import Progress
@@ -131,10 +133,10 @@ class NativeBackend:
         wanted = self._cache_wanted
         if wanted is None:
             return None
-        if self._dataset.padding_value is not None:
+        if self._dataset.content != "images":
             raise ValueError(
-                f"cache keeps images, and {type(self._dataset).__name__} holds sound; leave cache out, and let the "
-                "page cache of the system keep the files"
+                f"cache keeps images, and {type(self._dataset).__name__} holds {self._dataset.content}; leave cache "
+                "out, and let the page cache of the system keep the files"
             )
         encoded, decoded, _ = read_split(wanted.split)
         cache = _sutler.Cache(
@@ -217,6 +219,8 @@ class NativeBackend:
         padding_value = self._dataset.padding_value
         if padding_value is not None:
             return PaddedBatches(loader, reader, epoch, padding_value)
+        if isinstance(self._dataset, VolumeFolder):
+            return VolumeBatches(loader, reader, epoch)
         return HostBatches(loader, reader, epoch)
 
     def processes(self) -> list[Any]:

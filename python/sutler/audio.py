@@ -65,6 +65,8 @@ class AudioFolder(NativeDataset):
         torch.Size([4, 40]) True
     """
 
+    content = "sound"
+
     def __init__(
         self,
         root: str | os.PathLike[str],

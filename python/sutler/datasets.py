@@ -49,6 +49,8 @@ def _listing_progress(enabled: bool | None) -> Callable[[int], None] | None:
 class NativeDataset(DatasetType):
     """What all native datasets have in common; not made directly."""
 
+    #: What the files hold, in a word for messages.
+    content: str = "images"
     _native: _sutler.Dataset
     #: The transform as it was given.
     transform: Any

@@ -185,7 +185,8 @@ def test_auto_keeps_decoded_samples_where_they_all_fit(dataset: sutler.ImageFold
 
 
 def test_a_split_that_changes_between_epochs_changes_no_batch(dataset: sutler.ImageFolder) -> None:
-    arguments: dict[str, Any] = {"batch_size": 8, "shuffle": True, "output": "numpy", "num_workers": 2}
+    # Without threads nothing is prepared ahead, so that after the first batch all others come under the new split.
+    arguments: dict[str, Any] = {"batch_size": 8, "shuffle": True, "output": "numpy", "num_workers": 0}
     with Loader(dataset, **arguments) as loader:
         expected = epochs(loader, 5)
     with Loader(dataset, cache=Cache("400KiB", split="auto"), **arguments) as loader:
@@ -200,10 +201,10 @@ def test_a_split_that_changes_between_epochs_changes_no_batch(dataset: sutler.Im
             found += [tuple(part.copy() for part in batch) for batch in batches]
             assert_same([expected[epoch]], [found])
             after = loader.stats()["cache"]
-            assert 0.6 * after["budget_bytes"] < after["used_bytes"] <= after["budget_bytes"]
+            assert 0.85 * after["budget_bytes"] < after["used_bytes"] <= after["budget_bytes"]
             if shares[1] == 100:
                 assert after["decoded"]["bytes"] >= before["decoded"]["bytes"]
-                assert after["decoded"]["bytes"] > 0.3 * after["used_bytes"], "it has won room"
+                assert after["decoded"]["bytes"] > 0.8 * after["used_bytes"], "it has won the room"
             elif epoch > 0:
                 assert after["encoded"]["bytes"] >= before["encoded"]["bytes"], "it has room to win"
 

@@ -71,8 +71,13 @@ pub fn median(values: &[f64]) -> f64 {
 
 /// A bar on the terminal while something long goes on; silent elsewhere.
 pub fn progress(total: u64, what: &str) -> ProgressBar {
+    progress_if(None, total, what)
+}
+
+/// The same, shown or not whatever there is.
+pub fn progress_if(shown: Option<bool>, total: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(total);
-    bar.set_draw_target(if std::io::stderr().is_terminal() {
+    bar.set_draw_target(if shown.unwrap_or_else(|| std::io::stderr().is_terminal()) {
         ProgressDrawTarget::stderr_with_hz(10)
     } else {
         ProgressDrawTarget::hidden()

@@ -23,7 +23,7 @@ use crate::cache::Cache;
 use crate::dataset::Dataset;
 use crate::errors::run_error;
 use crate::handover::Handover;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, VolumeOutput};
 use crate::served::Served;
 
 /// How long a waiting consumer may keep Ctrl-C waiting.
@@ -204,6 +204,7 @@ impl Engine {
             },
             inner: Mutex::new(Some(inner)),
             output: job.output,
+            volumes: job.volumes,
             layout: job.layout,
         })
     }
@@ -277,6 +278,8 @@ pub struct Job {
     work: Work,
     samples: u32,
     output: OutputSpec,
+    /// What comes out, where it is volumes.
+    volumes: Option<VolumeOutput>,
     layout: Layout,
     processes: Option<ProcessPreparation>,
 }
@@ -326,7 +329,8 @@ impl Job {
         // It is for the dataset to say which indices it does not have.
         let samples = u32::MAX;
         let work = Work::Here(inner);
-        Ok(Self { work, samples, output, layout: Layout::Nchw, processes: Some(processes) })
+        let layout = Layout::Nchw;
+        Ok(Self { work, samples, output, volumes: None, layout, processes: Some(processes) })
     }
 
     /// Talks to these workers from now on; the job takes the sockets over.
@@ -445,7 +449,8 @@ impl Job {
             }
         };
         let output = pipeline.output();
-        Ok(Self { work, samples: dataset.samples(), output, layout, processes: None })
+        let volumes = dataset.volumes_of(pipeline);
+        Ok(Self { work, samples: dataset.samples(), output, volumes, layout, processes: None })
     }
 
     /// Address and size of the batch memory, where samples have one size.
@@ -500,6 +505,7 @@ pub struct Run {
     /// The size of the dataset, for what a sampler draws.
     samples: u32,
     output: OutputSpec,
+    volumes: Option<VolumeOutput>,
     layout: Layout,
 }
 
@@ -582,6 +588,7 @@ impl Run {
                     return Ok(Some(Batch {
                         inner: Arc::new(batch),
                         output: self.output,
+                        volumes: self.volumes,
                         layout: self.layout,
                     }));
                 }

@@ -12,10 +12,10 @@ use sutler_core::{
 };
 use sutler_engine::{
     ArenaError, AudioPreparation, Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Padding,
-    Preparation, Run, ServingOrder, StartError, audio_headers,
+    Preparation, Run, ServingOrder, StartError, VolumePreparation, audio_headers,
 };
 use sutler_media::audio::{self, Header};
-use sutler_media::{Layout, Limits, Pipeline, PipelineOptions};
+use sutler_media::{Layout, Limits, Pipeline, PipelineOptions, volume};
 use sutler_store::cache::{Cache, CacheError};
 use sutler_store::{Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Source, StoreError};
 
@@ -50,6 +50,13 @@ pub enum MediaSpec {
         /// Files that say they are longer, in seconds, do not belong to the dataset.
         seconds_max: Option<f64>,
     },
+    /// Volumes with labels.
+    Volume {
+        /// Those with more values are refused.
+        values_max: u64,
+        /// How many channels each has.
+        channels: usize,
+    },
 }
 
 /// Where the samples of a dataset are listed.
@@ -65,6 +72,14 @@ pub enum ListingSpec {
         extensions: Option<Vec<String>>,
         /// Whether a class may have no samples.
         allow_empty: bool,
+    },
+    /// Volumes and their labels, told apart by their names.
+    VolumeFolder {
+        /// The folder below which they lie.
+        #[serde(with = "path")]
+        root: PathBuf,
+        /// What the name of a volume ends in; by default `.npy`, `.nii` and `.nii.gz`.
+        extensions: Option<Vec<String>>,
     },
     /// A file that lists paths and labels.
     Manifest {
@@ -102,12 +117,20 @@ impl DatasetSpec {
                 let defaults = match self.media {
                     MediaSpec::Image { .. } => FolderOptions::default(),
                     MediaSpec::Audio { .. } => FolderOptions::audio(),
+                    MediaSpec::Volume { .. } => FolderOptions::volumes(),
                 };
                 let mut options = FolderOptions { allow_empty: *allow_empty, ..defaults };
                 if let Some(extensions) = extensions {
                     options.extensions.clone_from(extensions);
                 }
                 Listing::image_folder(root, &options, progress)
+            }
+            ListingSpec::VolumeFolder { root, extensions } => {
+                let mut options = FolderOptions::volumes();
+                if let Some(extensions) = extensions {
+                    options.extensions.clone_from(extensions);
+                }
+                Listing::volume_folder(root, &options, progress)
             }
             ListingSpec::Manifest { path, columns, root } => {
                 let options = ManifestOptions { root: root.clone(), columns: columns.clone() };
@@ -132,6 +155,9 @@ impl DatasetSpec {
             ListingSpec::ImageFolder { root, extensions, allow_empty } => {
                 ListingSpec::ImageFolder { root: std::path::absolute(root)?, extensions, allow_empty }
             }
+            ListingSpec::VolumeFolder { root, extensions } => {
+                ListingSpec::VolumeFolder { root: std::path::absolute(root)?, extensions }
+            }
             ListingSpec::Manifest { path, columns, root } => ListingSpec::Manifest {
                 path: std::path::absolute(path)?,
                 columns,
@@ -141,11 +167,29 @@ impl DatasetSpec {
         Ok(Self { listing, ..self.clone() })
     }
 
+    /// How volumes of this dataset are prepared.
+    ///
+    /// # Errors
+    /// When it holds something else, as the sentence that says so.
+    pub fn volumes(
+        &self,
+        source: Arc<dyn Source>,
+        pipeline: Arc<volume::Pipeline>,
+        seed: u64,
+    ) -> Result<VolumePreparation, String> {
+        let MediaSpec::Volume { values_max, channels } = self.media else {
+            return Err("the samples are no volumes".to_owned());
+        };
+        let limits = volume::Limits { values_max };
+        VolumePreparation::new(source, pipeline, limits, channels, seed)
+            .ok_or_else(|| "the dataset lists no labels for its volumes".to_owned())
+    }
+
     /// The folder or file it is listed from.
     #[must_use]
     pub fn place(&self) -> &Path {
         match &self.listing {
-            ListingSpec::ImageFolder { root, .. } => root,
+            ListingSpec::ImageFolder { root, .. } | ListingSpec::VolumeFolder { root, .. } => root,
             ListingSpec::Manifest { path, .. } => path,
         }
     }
@@ -247,7 +291,7 @@ impl JobSpec {
         cache: Option<Arc<Cache>>,
     ) -> Result<ImagePreparation, JobError> {
         let MediaSpec::Image { pixels_max } = self.dataset.media else {
-            return Err(JobError::Pipeline("the samples are sound, not pictures".to_owned()));
+            return Err(JobError::Pipeline("the samples are no pictures".to_owned()));
         };
         let options = PipelineOptions { dct_scaling: self.dct_scaling };
         let pipeline = Pipeline::from_json(&self.operations, options)
@@ -260,6 +304,13 @@ impl JobSpec {
             seed: self.seed,
             cache,
         })
+    }
+
+    /// How these volumes are prepared.
+    fn volumes(&self, source: Arc<dyn Source>) -> Result<VolumePreparation, JobError> {
+        let pipeline = volume::Pipeline::from_json(&self.operations)
+            .map_err(|error| JobError::Pipeline(error.to_string()))?;
+        self.dataset.volumes(source, Arc::new(pipeline), self.seed).map_err(JobError::Pipeline)
     }
 
     /// The job over these samples.
@@ -288,6 +339,7 @@ impl JobSpec {
                     padding,
                 })
             }
+            MediaSpec::Volume { .. } => Arc::new(self.volumes(source)?),
         };
         let options = JobOptions {
             batch_size: self.batch_size,

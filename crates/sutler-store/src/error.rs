@@ -65,6 +65,32 @@ pub enum StoreError {
         found: String,
     },
 
+    /// A folder of volumes without a pair of image and labels.
+    #[error(
+        "Found no volume with labels in {}. {found} A pair is case_x.npy and case_y.npy, imaging.nii.gz and \
+         segmentation.nii.gz in a folder, or one name in a folder images and a folder labels; endings may be {}.",
+        root.display(), extensions.join(", ")
+    )]
+    NoPairs {
+        /// The dataset's folder.
+        root: PathBuf,
+        /// The extensions that were looked for.
+        extensions: Vec<String>,
+        /// What is there instead.
+        found: String,
+    },
+
+    /// Two files that are the same part of one sample.
+    #[error("{} and {} are both the {role} of one sample. Move one of them out of the dataset.", first.display(), second.display())]
+    TwoOfAKind {
+        /// Image or labels.
+        role: &'static str,
+        /// One file.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+
     /// A folder that contains itself by way of a link.
     #[error(
         "{} leads back to {}, in which it lies, so walking it would never end. Remove that link.",
@@ -190,6 +216,8 @@ impl StoreError {
             Self::NotAFolder { .. } => "not_a_folder",
             Self::NoClasses { .. } => "no_classes",
             Self::EmptyClasses { .. } => "empty_classes",
+            Self::NoPairs { .. } => "no_pairs",
+            Self::TwoOfAKind { .. } => "two_of_a_kind",
             Self::LinkLoop { .. } => "link_loop",
             Self::Manifest { .. } => "manifest",
             Self::TooManySamples(_) => "too_many_samples",

@@ -72,6 +72,9 @@ impl Leftovers {
         }
         let kind = self.commonest().and_then(|extension| Kind::of(&extension));
         let advice = match kind.filter(|_| kind != wanted) {
+            Some(Kind::Volume) => {
+                format!("{} reads those, with their labels beside them", Kind::Volume.dataset())
+            }
             Some(kind) => format!("{} reads those, in one folder for each class", kind.dataset()),
             // Manifests name images.
             None if wanted == Some(Kind::Sound) => "move the files into one folder for each class".to_owned(),

@@ -10,12 +10,13 @@
 
 mod extensions;
 mod leftovers;
+mod pairs;
 mod walk;
 
 use std::path::Path;
 
 use extensions::Extensions;
-pub use extensions::{AUDIO_EXTENSIONS, IMAGE_EXTENSIONS};
+pub use extensions::{AUDIO_EXTENSIONS, IMAGE_EXTENSIONS, VOLUME_EXTENSIONS};
 use leftovers::Leftovers;
 use walk::Walk;
 
@@ -49,6 +50,12 @@ impl FolderOptions {
     #[must_use]
     pub fn audio() -> Self {
         Self { extensions: AUDIO_EXTENSIONS.map(String::from).into(), ..Self::default() }
+    }
+
+    /// The same for volumes.
+    #[must_use]
+    pub fn volumes() -> Self {
+        Self { extensions: VOLUME_EXTENSIONS.map(String::from).into(), ..Self::default() }
     }
 }
 
