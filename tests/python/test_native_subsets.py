@@ -307,3 +307,14 @@ def test_a_subset_of_sound_is_padded_and_bucketed(tmp_path: Path) -> None:
     )
     with sutler.Loader(subset, batch_sampler=buckets, return_ids=True) as loader:
         assert sum(len(batch[-1]) for batch in loader) == 5
+
+
+def test_a_subset_of_volumes(tmp_path: Path) -> None:
+    sutler.testing.make_volumes(tmp_path, count=4, shape=(12, 14, 16))
+    for transform in (T.RandBalancedCrop(8), T.Compose([T.RandBalancedCrop(8), T.Lambda(lambda pair: pair)])):
+        subset = Subset(sutler.VolumeFolder(tmp_path, transform), [3, 0, 2])
+        theirs = next(iter(DataLoader(subset, batch_size=3)))
+        with sutler.Loader(subset, batch_size=3, return_ids=True) as loader:
+            *ours, ids = next(iter(loader))
+        assert equal(ours, theirs)
+        assert ids.tolist() == [0, 1, 2]
