@@ -142,6 +142,22 @@ def test_batches_are_those_of_an_embedded_loader(
         assert ours["stages"].keys() == theirs["stages"].keys()
 
 
+def test_a_subset_is_served_as_by_an_embedded_loader(agent: Agent, photos: Path) -> None:
+    subset = pytest.importorskip("torch.utils.data").Subset(dataset(photos), [30, 2, 2, 17, -1, 5, 9])
+    for arguments in ({}, {"shuffle": None, "sampler": [6, 0, 3]}, {"order": "ready"}):
+        with (
+            sutler.Loader(subset, **COMMON | arguments) as embedded,
+            sutler.Loader(subset, **COMMON | arguments, agent=agent.socket) as attached,
+        ):
+            if "order" in arguments:
+                ids = [
+                    np.concatenate([batch[-1] for batch in batches(each)]) for each in (attached, embedded)
+                ]
+                assert sorted(ids[0]) == sorted(ids[1])
+            else:
+                assert_same(batches(attached), batches(embedded))
+
+
 def test_images_that_differ_in_size_come_one_by_one(agent: Agent, photos: Path) -> None:
     arguments = COMMON | {"batch_size": None, "shuffle": None}
     with (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import sutler
-from sutler.testing import make_photos
+from sutler.testing import make_photos, make_tones
 
 
 def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -123,6 +123,24 @@ def test_bench_leaves_broken_files_out_and_fails_without_good_ones(own_photos: P
     assert "none of the 12 samples can be decoded" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["bench", "plan"])
+def test_a_folder_of_sound_is_told_what_reads_it(tmp_path: Path, name: str) -> None:
+    make_tones(tmp_path, count=4, classes=2)
+    more = ("--memory", "1MiB") if name == "plan" else ()
+    done = command(name, tmp_path, *more, code=1)
+    assert (
+        "holds sound (4 files), and this command is about images; `sutler inspect` knows sound" in done.stderr
+    )
+    assert "extensions=" not in done.stderr
+
+
+def test_one_is_not_a_plural(tmp_path: Path) -> None:
+    make_photos(tmp_path, 1, 1)
+    assert command("inspect", tmp_path).stdout.startswith("1 sample in 1 class, ")
+    told = command("bench", tmp_path, "--size", 16, "--epochs", 1, "--threads", 1, "-b", 1).stdout
+    assert told.startswith("1 sample, 1 thread, batches of 1, 1 epoch each, interleaved")
+
+
 DEMO = ("--images", 60, "--size", 32, "-b", 8, "--epochs", 3)
 
 
@@ -177,7 +195,7 @@ def test_demo_refuses_what_it_cannot_feed(tmp_path: Path) -> None:
     done = command("demo", tmp_path / "nowhere", "--no-peers", code=1)
     assert "nowhere" in done.stderr
     done = command("demo", "--no-peers", "--images", 4, "--memory", "1KiB", code=1)
-    assert "has no room for samples: in a dataset of 4 it takes 8.0 KiB to keep even one" in done.stderr
+    assert "has no room for samples: in a dataset of 4 samples it takes 8.0 KiB to keep even one" in done.stderr
 
 
 def test_plan_says_what_was_measured_and_what_follows(photos: Path) -> None:

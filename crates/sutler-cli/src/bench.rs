@@ -39,9 +39,12 @@ impl Bench {
         serve_epoch(&engine, &job, samples, self.job.batch_size, 0)?;
         let failures = job.failures();
         if failures.len() == samples as usize {
-            return Err(
-                format!("none of the {samples} samples can be decoded; the first: {}", failures[0]).into()
-            );
+            let which = if samples == 1 {
+                "the only sample cannot be decoded".to_owned()
+            } else {
+                format!("none of the {samples} samples can be decoded; the first")
+            };
+            return Err(format!("{which}: {}", failures[0]).into());
         }
         let broken: std::collections::HashSet<_> = failures.iter().map(|failure| failure.sample).collect();
 
@@ -82,15 +85,17 @@ impl Bench {
                 "loader_rounds_per_s": loader,
                 "bare_rounds_per_s": bare,
                 "stages": stages,
+                "slow_share": snapshot.slow_share,
             });
             report::print(&format!("{facts:#}\n"));
             return Ok(());
         }
         let mut text = format!(
-            "{} samples, {threads} threads, batches of {}, {} epochs each, interleaved\n\n",
-            report::count(u64::from(samples)),
+            "{}, {}, batches of {}, {} each, interleaved\n\n",
+            report::counted(u64::from(samples), "sample"),
+            report::counted(threads as u64, "thread"),
             self.job.batch_size,
-            self.epochs
+            report::counted(u64::from(self.epochs), "epoch")
         );
         let rows: Vec<Vec<String>> = snapshot
             .stages
@@ -110,10 +115,19 @@ impl Bench {
                 vec!["loader / bare loop".into(), report::percent(efficiency)],
             ],
         );
+        let slow = &snapshot.slow_share;
+        if slow.mean > 0.0 {
+            text += &format!(
+                "\n{} of the samples took longer than {}: they are slow, and order=\"ready\" keeps batches from waiting for them.\n",
+                report::percent(slow.mean),
+                report::seconds(slow.threshold)
+            );
+        }
         if !broken.is_empty() {
             text += &format!(
-                "\n{} samples are broken and were left out; `sutler inspect` lists them.\n",
-                report::count(broken.len() as u64)
+                "\n{} {} broken and left out; `sutler inspect` lists what is.\n",
+                report::counted(broken.len() as u64, "sample"),
+                if broken.len() == 1 { "was" } else { "were" }
             );
         }
         report::print(&text);

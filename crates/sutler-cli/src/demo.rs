@@ -123,12 +123,13 @@ impl Demo {
         let samples = u32::try_from(files.listing().len())?;
         let threads = self.job.thread_count();
         say(&format!(
-            "{} samples; two jobs at once, each {} epochs of the {} pipeline at {} pixels in batches of {}; {threads} threads.\n\n",
-            report::count(u64::from(samples)),
-            self.epochs,
+            "{}; two jobs at once, each {} of the {} pipeline at {} pixels in batches of {}; {}.\n\n",
+            report::counted(u64::from(samples), "sample"),
+            report::counted(u64::from(self.epochs), "epoch"),
             self.job.pipeline.name(),
             self.job.size,
-            self.job.batch_size
+            self.job.batch_size,
+            report::counted(threads as u64, "thread")
         ));
         let fed = self.feed(&files, samples)?;
         let peer = match python {

@@ -9,8 +9,10 @@ mod demo;
 mod inspect;
 pub mod photos;
 pub mod plan;
+mod prepare;
 mod report;
 mod serve;
+pub mod volumes;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -29,6 +31,7 @@ enum Command {
     Bench(bench::Bench),
     Inspect(inspect::Inspect),
     Plan(plan::Plan),
+    Prepare(prepare::Prepare),
     Serve(serve::Serve),
 }
 
@@ -49,10 +52,13 @@ pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
             return code;
         }
     };
-    if let Command::Serve(serve) = &parsed.command
-        && let Some(text) = serve.contradiction()
-    {
-        let _ = refusal("serve", text).print();
+    let contradiction = match &parsed.command {
+        Command::Serve(serve) => serve.contradiction().map(|text| ("serve", text)),
+        Command::Prepare(prepare) => prepare.contradiction().map(|text| ("prepare", text)),
+        _ => None,
+    };
+    if let Some((command, text)) = contradiction {
+        let _ = refusal(command, text).print();
         return 2;
     }
     let result = match parsed.command {
@@ -60,6 +66,7 @@ pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
         Command::Bench(bench) => bench.run(),
         Command::Inspect(inspect) => inspect.run(),
         Command::Plan(plan) => plan.run(),
+        Command::Prepare(prepare) => prepare.run(),
         Command::Serve(serve) => serve.run(),
     };
     match result {

@@ -103,9 +103,9 @@ pub fn story(comparison: &Comparison) -> String {
     let Comparison { memory_bytes, profile, ours, published } = comparison;
     let per_s = |bytes: f64| format!("{}/s", report::bytes(bytes as u64));
     let mut text = format!(
-        "{} samples, {} threads, {}, {} of memory\n\n",
-        report::count(u64::from(profile.samples)),
-        profile.threads,
+        "{}, {}, {}, {} of memory\n\n",
+        report::counted(u64::from(profile.samples), "sample"),
+        report::counted(profile.threads as u64, "thread"),
         if profile.jobs == 1 { "1 job".to_owned() } else { format!("{} jobs that share", profile.jobs) },
         report::bytes(*memory_bytes),
     );

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use sutler_core::Form;
+use sutler_core::{Form, SlowShare};
 
 use crate::batch::Outcome;
 
@@ -109,6 +109,27 @@ impl Counts {
     }
 }
 
+/// How many of the samples in a batch were slow, over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SlowShareSummary {
+    /// Samples that took longer than so many seconds count as slow; 0 while too little is known.
+    pub threshold: f64,
+    /// The share of all samples that were slow.
+    pub mean: f64,
+    /// The share over time: one number for so many batches, in order.
+    pub series: Vec<f64>,
+    /// So many batches.
+    pub batches_per_point: u32,
+}
+
+impl SlowShareSummary {
+    fn of(share: &SlowShare) -> Self {
+        let (series, batches_per_point) = share.series();
+        let threshold = share.slow_after().map_or(0.0, |microseconds| microseconds as f64 / 1e6);
+        Self { threshold, mean: share.mean(), series: series.to_vec(), batches_per_point }
+    }
+}
+
 /// All figures of a job up to now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Snapshot {
@@ -136,6 +157,8 @@ pub struct Snapshot {
     pub fetched: u64,
     /// Time per sample in each stage.
     pub stages: Vec<(&'static str, StageSummary)>,
+    /// How many of the samples in a batch were slow, over time.
+    pub slow_share: SlowShareSummary,
 }
 
 impl Snapshot {
@@ -174,6 +197,7 @@ struct Totals {
     fetch: Histogram<u64>,
     decode: Histogram<u64>,
     augment: Histogram<u64>,
+    slow_share: SlowShare,
 }
 
 fn histogram() -> Histogram<u64> {
@@ -196,6 +220,7 @@ impl Default for Metrics {
                 fetch: histogram(),
                 decode: histogram(),
                 augment: histogram(),
+                slow_share: SlowShare::default(),
             }),
         }
     }
@@ -229,7 +254,9 @@ impl Metrics {
             totals.snapshot.fetched += u64::from(record.storage_reads > 0);
             totals.snapshot.warnings += u64::from(record.warned);
         }
-        let delivered = outcomes.iter().filter(|outcome| outcome.failure.is_none()).count() as u64;
+        let good = || outcomes.iter().filter(|outcome| outcome.failure.is_none());
+        totals.slow_share.note(good().map(|outcome| outcome.record.work_micros()));
+        let delivered = good().count() as u64;
         totals.snapshot.samples += delivered;
         totals.snapshot.batches += u64::from(delivered > 0);
         let (fetch, prep, transport) = split_wait(delivery, outcomes);
@@ -283,6 +310,7 @@ impl Metrics {
             ("decode", summary(&totals.decode)),
             ("augment", summary(&totals.augment)),
         ];
+        snapshot.slow_share = SlowShareSummary::of(&totals.slow_share);
         snapshot
     }
 }

@@ -66,7 +66,7 @@ pub enum Answer {
     /// To `Hello`.
     Welcome { version: String, threads: usize },
     /// To `Open`. The batch memory comes along, where samples have one size.
-    Opened { slots: Option<Slots>, row_bytes: Option<usize> },
+    Opened { slots: Option<Slots>, row_bytes: Option<usize>, beside_bytes: usize },
     /// To `Start` and whatever changes the plan: how many batches the run has in all, once that is known.
     Planned { batches: Option<u64> },
     /// To `Next`: here they are. A file that comes along belongs to the last of them.

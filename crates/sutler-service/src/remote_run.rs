@@ -309,7 +309,7 @@ impl RemoteRun {
             positions: delivered.positions,
             owned,
         };
-        let batch = Batch::received(delivered.index, agent.row, memory, samples);
+        let batch = Batch::received(delivered.index, agent.shape, memory, samples);
         if let Some(figures) = delivered.figures {
             self.job.figures().note(figures);
         }

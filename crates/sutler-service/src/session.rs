@@ -100,7 +100,8 @@ impl<'a> Session<'a> {
             Request::Start { run, epoch } => {
                 let job = self.job.as_ref().ok_or_else(no_job)?;
                 let started = epoch
-                    .start(self.agent.engine(), job)
+                    .check_part(self.samples)
+                    .and_then(|()| epoch.start(self.agent.engine(), job))
                     .map_err(|error| Refused(Refusal::Value, error.to_string()))?;
                 let batches = started.batches();
                 self.progress = Some((run, Progress { epoch: epoch.epoch, batches: 0, planned: batches }));
@@ -178,7 +179,8 @@ impl<'a> Session<'a> {
         let job = opened.inspect_err(|_| shelf.leave(self.number))?;
         let job = shelf.seat(self.number, &spec, job);
         let slots = job.arena().map(|arena| arena.slots());
-        let row_bytes = match job.row() {
+        let shape = job.block_shape();
+        let row_bytes = match shape.row {
             RowSpec::Fixed { bytes } => Some(bytes),
             RowSpec::Varies => None,
         };
@@ -188,7 +190,8 @@ impl<'a> Session<'a> {
         })?;
         self.job = Some(job);
         self.samples = samples;
-        Ok(Answer::Opened { slots: slots.map(|(bytes, count)| Slots { bytes, count }), row_bytes })
+        let slots = slots.map(|(bytes, count)| Slots { bytes, count });
+        Ok(Answer::Opened { slots, row_bytes, beside_bytes: shape.beside })
     }
 
     fn change(

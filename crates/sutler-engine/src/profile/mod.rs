@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sutler_core::plan::Profile;
-use sutler_core::{Form, Policy, SampleId};
+use sutler_core::{Form, Policy, SampleId, counted};
 use sutler_store::cache::{Backing, Cache, CacheError, CacheOptions, Memory};
 use sutler_store::{ReadBuffer, Source};
 
@@ -86,7 +86,7 @@ impl Measured {
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileFailure {
     /// Not a single sample could be prepared.
-    #[error("none of {tried} samples could be prepared, so there is nothing to measure; the first: {first}")]
+    #[error("of {} tried none could be prepared, so there is nothing to measure; the first: {first}", counted(*tried as u64, "sample"))]
     NothingGood {
         /// How many were tried.
         tried: usize,

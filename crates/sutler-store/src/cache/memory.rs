@@ -24,7 +24,7 @@ use sutler_core::{Form, SampleId};
 use super::arena::{Arena, BLOCK_BYTES, BLOCK_NOTES_BYTES, blocks_within, bytes_with_a_block};
 use super::limit::memory_limit;
 use super::size::size;
-use crate::text::grouped;
+use crate::text::counted;
 
 pub use super::arena::{Backing, Pieces};
 
@@ -60,7 +60,7 @@ pub enum MemoryError {
     /// Less than the bookkeeping takes.
     #[error(
         "A cache of {} has no room for samples: in a dataset of {} it takes {} to keep even one. Ask for more, or for no cache.",
-        size(*budget_bytes), grouped(*samples as u64), size(*least_bytes)
+        size(*budget_bytes), counted(*samples as u64, "sample"), size(*least_bytes)
     )]
     TooSmall {
         /// The budget.
