@@ -19,7 +19,7 @@ def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[st
         [sys.executable, "-m", "sutler", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,  # for those that start PyTorch, on a machine with much else to do
         check=False,
     )
     assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
