@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from sutler import _generators, _hand_over, _payload, _schema, _sutler, _worker_errors
+from sutler import _generators, _hand_over, _moment, _payload, _schema, _sutler, _worker_errors
 from sutler._collated import SHARED_BYTES_MIN, Collated, CollatedLayout, NotCollated
 from sutler._fetch import bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
 from sutler._hand_over import NEVER, Dropped, Turns, ends_as_others_do
@@ -296,6 +296,7 @@ class Worker:
         asks_after: int = NEVER,
     ) -> Iterator[Any]:
         """The samples of an order one after the other, or what they raised."""
+        _moment.enter(self._options.sample_seed, epoch)
         together: list[Any] | None = None
         if self._many is not None and len(keys) > 1:
             self._begin(keys[0])

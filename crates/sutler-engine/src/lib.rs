@@ -27,17 +27,18 @@ mod run_state;
 mod streamed;
 mod ticket;
 mod toolbox;
+mod volume;
 
 pub use audio::{AudioPreparation, audio_headers};
 pub use bare::bare_rate;
-pub use batch::{Batch, OwnSample, Received};
+pub use batch::{Batch, BlockShape, OwnSample, Received};
 pub use crew::{CrewChange, LOOK_EVERY};
 pub use engine::{Engine, StartError, usable_cores, what_is_left};
 pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
 pub use job::{Job, JobOptions, ServingOrder};
 pub use memory::{Arena, ArenaError, BatchMemory};
-pub use metrics::{Metrics, Served, SlowShareSummary, Snapshot, StageSummary, Stalls};
+pub use metrics::{Counts, Metrics, Served, SlowShareSummary, Snapshot, StageSummary, Stalls};
 pub use padded::{Padded, Padding};
 pub use pool::Pool;
 pub use preparation::{
@@ -47,5 +48,6 @@ pub use preparation::{
 pub use process::{
     Connection, FIRST_KEYED, Handover, Key, ProcessOptions, ProcessPreparation, Revive, end_with,
 };
-pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};
+pub use profile::{Measured, ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use run::{Canceller, Next, Run};
+pub use volume::{VolumePreparation, read_volume};

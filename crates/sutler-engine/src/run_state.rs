@@ -9,7 +9,7 @@ use std::time::Instant;
 use sutler_core::{Assembly, EpochPlan, JobCursor, Ledger, SampleId};
 
 use self::lanes::Traffic;
-use crate::batch::{OpenBatch, block_bytes};
+use crate::batch::{BlockShape, OpenBatch};
 use crate::job::ServingOrder;
 use crate::pool::Membership;
 use crate::process::FIRST_KEYED;
@@ -33,6 +33,8 @@ struct InFlight {
 /// A run as workers see it; lives in the engine's shared state.
 pub(crate) struct RunState {
     pub id: u64,
+    /// The part in a pool of jobs that share what they prepare. It stands before the job so that it ends first: a job that ends says so to the pool.
+    membership: Option<Membership>,
     pub job: Arc<Job>,
     plan: EpochPlan,
     epoch: u32,
@@ -51,8 +53,6 @@ pub(crate) struct RunState {
     opened: u64,
     /// Who makes room for whom.
     traffic: Traffic,
-    /// The part in a pool of jobs that share what they prepare.
-    membership: Option<Membership>,
     /// Whether the consumer has asked for a batch.
     asked: bool,
     /// Whether an earlier epoch of the same job is still being served.
@@ -71,6 +71,7 @@ impl RunState {
         };
         let mut state = Self {
             id,
+            membership,
             job,
             plan,
             epoch,
@@ -82,7 +83,6 @@ impl RunState {
             next_id: 0,
             opened: 0,
             traffic: Traffic::default(),
-            membership,
             asked: false,
             following: false,
             broken: None,
@@ -250,7 +250,7 @@ impl RunState {
     }
 
     fn batch_memory(&self, rows: usize) -> Result<Option<BatchMemory>, RunError> {
-        let bytes = block_bytes(self.job.preparation.row(), rows).unwrap_or(usize::MAX);
+        let bytes = BlockShape::of(&*self.job.preparation).bytes(rows).unwrap_or(usize::MAX);
         match &self.job.arena {
             // Where worker processes share memory and no slot of it is free, because the consumer hoards batches, the
             // samples of this one travel one by one.
@@ -266,9 +266,9 @@ impl RunState {
         samples: Vec<SampleId>,
         positions: Vec<u32>,
     ) {
-        let row = self.job.preparation.row();
+        let shape = BlockShape::of(&*self.job.preparation);
         self.in_flight.push_back(InFlight {
-            batch: Arc::new(OpenBatch::new(self.next_batch, rows, row, memory, self.job.spares.clone())),
+            batch: Arc::new(OpenBatch::new(self.next_batch, rows, shape, memory, self.job.spares.clone())),
             samples,
             positions,
             first_id: self.opened,
