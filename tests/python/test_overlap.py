@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import sutler
+import sutler.testing
 from sutler import Loader
 from sutler import transforms as T  # noqa: N812 - as users write it
 

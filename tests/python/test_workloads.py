@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import wave
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from test_slow_items import seat_in_this_process
 
 from benchmarks import workload_data, workloads
 from benchmarks.__main__ import main
@@ -33,7 +33,10 @@ def speech(tmp_path: Path) -> Path:
 def test_everybody_gets_every_sample_in_turns(
     speech: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(workloads, "seat", seat_in_this_process)
+    # A process for each would import torch again, which takes longer than the rest.
+    monkeypatch.setattr(
+        workloads, "seat", lambda take, *given: ThreadPoolExecutor(1, initializer=take, initargs=given)
+    )
     monkeypatch.setattr(workloads, "_loader", {})
     monkeypatch.setattr(workload_data, "LARGE", (640, 480))
     written = speech / "figures.json"
