@@ -46,7 +46,9 @@ class VolumeBatches(HostBatches):
         }
         if loader.output != "torch" and dataset.lowered.tail:
             for name, column in columns.items():
-                columns[name] = [np.asarray(value) if hasattr(value, "__array__") else value for value in column]
+                columns[name] = [
+                    np.asarray(value) if hasattr(value, "__array__") else value for value in column
+                ]
         if loader.return_ids:
             columns["ids"] = ids
         return self._collated(columns)

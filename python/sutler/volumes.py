@@ -1,4 +1,4 @@
-"""Volumes: a dataset of images with three axes and their labels, of which native threads read just what a crop wants."""
+"""Volumes: a dataset of scans and their labels, of which native threads read just what a crop takes."""
 
 from __future__ import annotations
 
@@ -182,8 +182,8 @@ def prepare_volumes(
         progress: Show a bar; by default only on a terminal.
 
     Returns:
-        ``samples``, ``prepared``, ``unchanged``, and ``broken``: a list of ``path``, ``kind`` and ``reason`` for each pair
-        that could not be prepared.
+        ``samples``, ``prepared``, ``unchanged``, and ``broken``: a list of ``path``, ``kind`` and ``reason`` for each
+        pair that could not be prepared.
 
     Raises:
         FileNotFoundError: There is no pair in ``source``.
