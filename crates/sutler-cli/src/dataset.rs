@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleId, Shard};
+use sutler_core::{EpochPlan, JobCursor, JobSpec, Ledger, Permutation, SampleId, Shard};
 use sutler_engine::{Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, RunError, ServingOrder};
 use sutler_media::{Layout, Limits, Op, Pipeline, PipelineOptions};
 use sutler_store::{
@@ -48,8 +48,25 @@ impl Progress for ListingBar {
 
 /// Lists a folder of class folders, or the rows of a manifest.
 pub fn open(path: &Path, allow_empty: bool) -> Result<Arc<Files>, Failed> {
-    let files = list(path, FolderOptions { allow_empty, ..FolderOptions::default() })?;
+    let files = list(path, FolderOptions { allow_empty, ..FolderOptions::default() })
+        .map_err(|error| sound_instead(path).unwrap_or(error))?;
     if files.is_empty() { Err(format!("{} lists no samples.", path.display()).into()) } else { Ok(files) }
+}
+
+/// What to say of a folder that holds sound and no images, where only images will do.
+fn sound_instead(path: &Path) -> Option<Failed> {
+    let anything = |options| list(path, FolderOptions { allow_empty: true, ..options }).ok();
+    let images = anything(FolderOptions::default())?;
+    let sounds = anything(FolderOptions::audio())?;
+    (images.is_empty() && !sounds.is_empty()).then(|| {
+        let text = format!(
+            "{} holds sound ({}), and this command is about images; `sutler inspect` knows sound, and in Python \
+             sutler.AudioFolder loads it.",
+            path.display(),
+            report::counted(sounds.listing().len() as u64, "file")
+        );
+        text.into()
+    })
 }
 
 /// The same, and where a folder holds no images the sound files in it, or the volumes.
@@ -132,9 +149,6 @@ pub struct JobArguments {
     /// Read no more than so many megabytes per second: what slower storage would do.
     #[arg(long, value_name = "MB/S", value_parser = rate)]
     pub storage_mbps: Option<f64>,
-    /// How many times to go over the data.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10000))]
-    pub epochs: u32,
 }
 
 impl JobArguments {
@@ -196,10 +210,10 @@ impl JobArguments {
     }
 
     /// The job a loader would make of these arguments.
-    pub fn job(&self, preparation: ImagePreparation) -> Result<Arc<Job>, Failed> {
+    pub fn job(&self, preparation: ImagePreparation, order: ServingOrder) -> Result<Arc<Job>, Failed> {
         let batches_ahead = 2.max((2 * self.thread_count()).div_ceil(self.batch_size as usize));
         let options = JobOptions {
-            order: ServingOrder::Strict,
+            order,
             batch_size: self.batch_size as usize,
             batches_ahead,
             batches_held: 2,
@@ -217,7 +231,7 @@ pub fn shuffled(samples: u32, epoch: u32) -> Vec<SampleId> {
     (0..samples).map(|position| permutation.sample_at(position)).collect()
 }
 
-/// Serves one epoch and throws the batches away; returns how many samples came.
+/// Serves one epoch, alone or as a member of a pool, and throws the batches away; returns how many samples came.
 pub fn serve_epoch(
     engine: &Engine,
     job: &Arc<Job>,
@@ -227,7 +241,10 @@ pub fn serve_epoch(
 ) -> Result<u64, Failed> {
     let spec = JobSpec { batch_size, drop_last: false, shard: Shard::WHOLE };
     let plan = EpochPlan::new(Permutation::shuffled(samples, 0, epoch), &spec, JobCursor::start_of(epoch))?;
-    let mut run = engine.start(job, plan, epoch);
+    let mut run = match job.pool() {
+        Some(_) => engine.start_shared(job, &plan, epoch, &Ledger::new(0))?,
+        None => engine.start(job, plan, epoch),
+    };
     let mut served = 0;
     loop {
         match run.next(Duration::from_secs(3600)).map_err(|error: RunError| error.to_string())? {

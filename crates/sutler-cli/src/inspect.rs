@@ -155,10 +155,15 @@ struct Facts {
 
 impl Facts {
     fn text(&self) -> String {
-        let (samples, bytes) = (report::count(self.samples), report::bytes(self.bytes));
+        let bytes = report::bytes(self.bytes);
         let mut text = match self.depth {
-            Some(_) => format!("{samples} volumes with labels, {bytes}\n\n"),
-            None => format!("{samples} samples in {} classes, {bytes}\n\n", report::count(self.classes)),
+            Some(_) => format!("{} with labels, {bytes}\n\n", report::counted(self.samples, "volume")),
+            None => format!(
+                "{} in {} {}, {bytes}\n\n",
+                report::counted(self.samples, "sample"),
+                report::count(self.classes),
+                if self.classes == 1 { "class" } else { "classes" },
+            ),
         };
         let row = |name: &str, spread: &Spread, show: fn(u64) -> String| {
             vec![name.to_owned(), show(spread.min), show(spread.p50), show(spread.p99), show(spread.max)]
@@ -182,21 +187,22 @@ impl Facts {
         text += &report::table(&["format", "files"], &formats);
         if self.misnamed > 0 {
             text += &format!(
-                "\n{} files have the extension of another format; they are decoded by their content.\n",
-                report::count(self.misnamed)
+                "\nNamed with the extension of another format, and decoded by content: {}.\n",
+                report::counted(self.misnamed, "file")
             );
         }
         if self.warned > 0 {
             text += &format!(
-                "\n{} files have damaged data that the decoder could work around, as Pillow does.\n",
-                report::count(self.warned)
+                "\nWith damaged data that the decoder could work around, as Pillow does: {}.\n",
+                report::counted(self.warned, "file")
             );
         }
         if self.broken.is_empty() {
             text += "\nNo file is broken.\n";
             return text;
         }
-        text += &format!("\n{} files are broken:\n", report::count(self.broken.len() as u64));
+        let are = if self.broken.len() == 1 { "is" } else { "are" };
+        text += &format!("\n{} {are} broken:\n", report::counted(self.broken.len() as u64, "file"));
         for broken in self.broken.iter().take(BROKEN_SHOWN) {
             text += &format!("  {}: {}\n", broken.path, broken.reason);
         }

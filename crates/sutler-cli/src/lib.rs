@@ -53,12 +53,12 @@ pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
         }
     };
     let contradiction = match &parsed.command {
-        Command::Serve(serve) => serve.contradiction(),
-        Command::Prepare(prepare) => prepare.contradiction(),
+        Command::Serve(serve) => serve.contradiction().map(|text| ("serve", text)),
+        Command::Prepare(prepare) => prepare.contradiction().map(|text| ("prepare", text)),
         _ => None,
     };
-    if let Some(text) = contradiction {
-        let _ = Arguments::command().error(ErrorKind::ArgumentConflict, text).print();
+    if let Some((command, text)) = contradiction {
+        let _ = refusal(command, text).print();
         return 2;
     }
     let result = match parsed.command {
@@ -75,5 +75,15 @@ pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
             eprintln!("error: {error}");
             1
         }
+    }
+}
+
+/// What is wrong with the arguments of a command, with the usage of that very command beside it.
+fn refusal(command: &str, text: String) -> clap::Error {
+    let mut all = Arguments::command();
+    all.build();
+    match all.find_subcommand_mut(command) {
+        Some(command) => command.error(ErrorKind::ArgumentConflict, text),
+        None => all.error(ErrorKind::ArgumentConflict, text),
     }
 }

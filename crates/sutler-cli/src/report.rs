@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+pub use sutler_core::{counted, grouped as count};
 
 /// Prints a table with a heading; the first column is left-aligned, the others right-aligned.
 pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
@@ -25,19 +26,6 @@ pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     text += &format!("  {rule}\n");
     for row in rows {
         text += &line(row.iter().map(String::as_str).collect());
-    }
-    text
-}
-
-/// A whole number with its thousands set apart.
-pub fn count(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
     }
     text
 }

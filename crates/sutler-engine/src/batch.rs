@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sutler_core::SampleId;
 
@@ -111,10 +111,9 @@ impl OpenBatch {
         self.outcomes[row].get().is_none_or(|outcome| outcome.failure.is_some())
     }
 
-    /// How long the sample of a finished row took, unless it failed.
-    pub fn cost(&self, row: usize) -> Option<Duration> {
-        let outcome = self.outcomes[row].get().filter(|outcome| outcome.failure.is_none())?;
-        Some(outcome.record.fetch + outcome.record.decode + outcome.record.augment)
+    /// What happened to the sample of a finished row, unless it failed.
+    pub fn good_record(&self, row: usize) -> Option<&SampleRecord> {
+        self.outcomes[row].get().filter(|outcome| outcome.failure.is_none()).map(|outcome| &outcome.record)
     }
 
     /// The finished batch of these samples, in the consumer's hands. `label` tells each sample's label.

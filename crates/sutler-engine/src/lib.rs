@@ -9,6 +9,7 @@ mod audio;
 mod bare;
 mod batch;
 mod crew;
+mod crossing;
 mod engine;
 mod failure;
 mod image;
@@ -24,6 +25,8 @@ mod profile;
 mod run;
 mod run_state;
 mod streamed;
+mod ticket;
+mod toolbox;
 mod volume;
 
 pub use audio::{AudioPreparation, audio_headers};
@@ -35,16 +38,16 @@ pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
 pub use job::{Job, JobOptions, ServingOrder};
 pub use memory::{Arena, ArenaError, BatchMemory};
-pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
+pub use metrics::{Counts, Metrics, Served, SlowShareSummary, Snapshot, StageSummary, Stalls};
 pub use padded::{Padded, Padding};
 pub use pool::Pool;
 pub use preparation::{
-    Common, Elsewhere, Exchange, ForeignRow, Likeness, Order, Parcel, Place, Preparation, Preparer, Request,
-    RowSpec, Rows, SampleRecord, SharedRow, Target,
+    Boundary, Common, Elsewhere, Exchange, ForeignRow, Likeness, NoBoundary, Order, Parcel, Place,
+    Preparation, Preparer, Progress, Request, RowSpec, Rows, SampleRecord, SharedRow, Target, Unfinished,
 };
 pub use process::{
     Connection, FIRST_KEYED, Handover, Key, ProcessOptions, ProcessPreparation, Revive, end_with,
 };
-pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};
+pub use profile::{Measured, ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use run::{Canceller, Next, Run};
 pub use volume::{VolumePreparation, read_volume};

@@ -39,7 +39,7 @@ pub fn listing_error(error: &StoreError) -> PyErr {
         "missing" | "no_classes" | "empty_classes" | "no_pairs" => PyFileNotFoundError::new_err(text),
         "not_a_folder" => PyNotADirectoryError::new_err(text),
         "denied" => PyPermissionError::new_err(text),
-        "manifest" | "too_many_samples" | "two_of_a_kind" => PyValueError::new_err(text),
+        "manifest" | "too_many_samples" | "scheme" | "two_of_a_kind" => PyValueError::new_err(text),
         _ => PyOSError::new_err(text),
     }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sutler_core::{
-    EpochPlan, Fingerprint, JobCursor, Ledger, OrderError, Permutation, SavedLedger, Shard, ShardError,
+    EpochPlan, Fingerprint, JobCursor, Ledger, OrderError, Permutation, SampleId, SavedLedger, Shard,
+    ShardError,
 };
 use sutler_engine::{
     ArenaError, AudioPreparation, Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Padding,
@@ -399,6 +400,9 @@ pub struct EpochSpec {
     pub done: Option<Ledger>,
     /// Where its order comes from.
     pub sequence: SequenceSpec,
+    /// Where it is an epoch of a part of the dataset, whose order is its own: the samples of that part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Vec<SampleId>>,
 }
 
 /// Where the order of an epoch comes from.
@@ -482,6 +486,17 @@ impl EpochSpec {
         Ok(engine.start_shared(job, &self.whole_plan()?, self.epoch, &done)?)
     }
 
+    /// Checks that a part names samples of the dataset, which has so many.
+    ///
+    /// # Errors
+    /// When it names others.
+    pub fn check_part(&self, samples: u32) -> Result<(), EpochError> {
+        let outside = self.part.iter().flatten().find(|sample| sample.0 >= samples);
+        outside.map_or(Ok(()), |sample| {
+            Err(OrderError::NoSuchSample { index: u64::from(sample.0), samples }.into())
+        })
+    }
+
     fn whole_plan(&self) -> Result<EpochPlan, EpochError> {
         let cursor = JobCursor { epoch: self.epoch, consumed: self.consumed };
         Ok(match self.sequence {
@@ -493,9 +508,13 @@ impl EpochSpec {
                     Permutation::identity(samples)
                 };
                 let spec = sutler_core::JobSpec { batch_size, drop_last, shard };
-                match &self.before {
+                let plan = match &self.before {
                     Some(before) => EpochPlan::dealt_anew(permutation, before, &spec, cursor)?,
                     None => EpochPlan::new(permutation, &spec, cursor)?,
+                };
+                match &self.part {
+                    Some(part) => plan.of_part(part.clone())?,
+                    None => plan,
                 }
             }
             SequenceSpec::Drawn { batch_size, drop_last } => {
@@ -605,7 +624,9 @@ mod tests {
             rank: 0,
             world_size: 1,
         };
-        let epoch = EpochSpec { epoch: 2, consumed: 1, before: Some(before), done: Some(done), sequence };
+        let part = Some((0..10).rev().map(SampleId).collect());
+        let epoch =
+            EpochSpec { epoch: 2, consumed: 1, before: Some(before), done: Some(done), sequence, part };
         let travelled: EpochSpec = serde_json::from_str(&serde_json::to_string(&epoch).unwrap()).unwrap();
         let samples = |epoch: &EpochSpec| {
             let plan = epoch.plan().unwrap();

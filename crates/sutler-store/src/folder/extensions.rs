@@ -10,6 +10,36 @@ pub const AUDIO_EXTENSIONS: [&str; 5] = [".wav", ".flac", ".mp3", ".ogg", ".oga"
 /// The endings of volumes that can be read.
 pub const VOLUME_EXTENSIONS: [&str; 3] = [".npy", ".nii", ".nii.gz"];
 
+/// What files hold, by their endings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Image,
+    Sound,
+    Volume,
+}
+
+impl Kind {
+    /// What files with this ending, in lower case and with its dot, hold.
+    pub(super) fn of(extension: &str) -> Option<Self> {
+        if IMAGE_EXTENSIONS.contains(&extension) {
+            Some(Self::Image)
+        } else if AUDIO_EXTENSIONS.contains(&extension) {
+            Some(Self::Sound)
+        } else {
+            VOLUME_EXTENSIONS.contains(&extension).then_some(Self::Volume)
+        }
+    }
+
+    /// What reads them.
+    pub(super) fn dataset(self) -> &'static str {
+        match self {
+            Self::Image => "sutler.ImageFolder",
+            Self::Sound => "sutler.AudioFolder",
+            Self::Volume => "sutler.VolumeFolder",
+        }
+    }
+}
+
 /// Endings of file names, in lower case.
 pub(super) struct Extensions(Vec<String>);
 
@@ -29,6 +59,11 @@ impl Extensions {
                 let name = name.to_lowercase();
                 self.0.iter().any(|extension| name.ends_with(extension.as_str()))
             })
+    }
+
+    /// What is looked for, as far as the endings tell.
+    pub(super) fn kind(&self) -> Option<Kind> {
+        self.0.iter().find_map(|extension| Kind::of(extension))
     }
 
     /// The name without its ending, of several the longest: `case.nii` and `case.nii.gz` are both named `case`.

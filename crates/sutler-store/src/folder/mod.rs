@@ -75,7 +75,10 @@ impl Listing {
         let walk = Walk { root, extensions: &extensions, progress };
         let (classes, loose) = walk.classes()?;
         if classes.is_empty() {
-            return Err(StoreError::NoClasses { root: root.to_owned(), found: loose.in_place_of_classes() });
+            return Err(StoreError::NoClasses {
+                root: root.to_owned(),
+                found: loose.in_place_of_classes(extensions.kind()),
+            });
         }
 
         let mut folders = walk.folders(&classes, options.threads)?;
@@ -128,7 +131,7 @@ fn empty_classes(
         }
     }
     StoreError::EmptyClasses {
-        found: found.in_place_of_samples(names.len()),
+        found: found.in_place_of_samples(names.len(), extensions.kind()),
         classes: names,
         extensions: extensions.shown().map(readable).collect(),
     }

@@ -88,7 +88,7 @@ impl Walk<'_> {
 
     fn open_root(&self) -> Result<OwnedFd, StoreError> {
         open_folder(self.root).map_err(|errno| match errno {
-            Errno::NOENT => StoreError::Missing { path: self.root.to_owned() },
+            Errno::NOENT => StoreError::missing(self.root),
             Errno::NOTDIR => StoreError::NotAFolder { path: self.root.to_owned() },
             errno => self.failure(b"", errno),
         })
