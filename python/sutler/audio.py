@@ -264,7 +264,7 @@ def _lengths_in(given: Any) -> Sequence[Any]:
     if isinstance(origin, NativeDataset):
         raise TypeError(
             f"lengths should be an AudioFolder or the length of every sample, and {type(origin).__name__} holds "
-            "images, which have none; leave LengthBuckets out"
+            f"{origin.content}, which have none; leave LengthBuckets out"
         )
     try:
         return list(given)
