@@ -31,6 +31,11 @@ def wrong_label(path: Path) -> None:
     np.save(path, np.full(np.load(path).shape, 300, np.int16))
 
 
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
 #: What is done to the third volume, or to its labels, and what is said about it.
 DAMAGE: list[tuple[str, Callable[[Path], Any], str, str]] = [
     ("x", lambda path: cut(path, 0), "empty", "the file is empty"),
@@ -53,7 +58,7 @@ DAMAGE: list[tuple[str, Callable[[Path], Any], str, str]] = [
     ("y", lambda path: np.save(path, np.full((20, 24, 28), np.nan)), "mismatch", "make both of one shape"),
     ("y", lambda path: path.unlink(), "missing", r"its labels are missing\. Cannot read .*00002_y\.npy"),
     ("x", lambda path: path.unlink(), "missing", r"Cannot read .*00002_x\.npy"),
-    ("y", lambda path: (path.unlink(), path.mkdir()), "not_a_file", r"_y\.npy is a folder"),
+    ("y", make_folder, "not_a_file", r"_y\.npy is a folder"),
 ]
 
 

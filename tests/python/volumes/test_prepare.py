@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import sutler
+import sutler.testing
 
 from . import references
 
-SMALL = {"min_shape": (16, 16, 16)}
+SMALL: dict[str, Any] = {"min_shape": (16, 16, 16)}
 
 
 def sutler_command(*arguments: object, code: int = 0) -> str:
