@@ -46,7 +46,7 @@ def expected(scans: Path, least: tuple[int, int, int]) -> list[tuple[Any, Any]]:
     made = []
     for number, spacing in enumerate([(3.0, 0.8, 0.8), (0.5, 1.5, 1.5)]):
         image, label = (np.asarray(part)[0] for part in sutler.VolumeFolder(scans)[number])
-        made.append(references.offline(image, label, np.float32(spacing).tolist(), least=least))
+        made.append(references.offline(image, label, np.asarray(spacing, np.float32).tolist(), least=least))
     return made
 
 
