@@ -270,8 +270,8 @@ def _lengths_in(given: Any) -> Sequence[Any]:
         return lengths if part is None else [lengths[number] for number in part.numbers]
     if isinstance(origin, NativeDataset):
         raise TypeError(
-            f"lengths should be an AudioFolder or the length of every sample, and {type(origin).__name__} has "
-            "none; leave LengthBuckets out"
+            f"lengths should be an AudioFolder or the length of every sample, and {type(origin).__name__} holds "
+            f"{origin.content}, which have none; leave LengthBuckets out"
         )
     try:
         return list(given)

@@ -126,10 +126,9 @@ def make_volumes(
         sides = [side - int(random.integers(side // 4 + 1)) if number else side for side in shape]
         places = np.meshgrid(*[np.arange(side) for side in sides], indexing="ij")
         centre = [random.uniform(0.35, 0.65) * side for side in sides]
-        distance = sum(
-            ((place - middle) / (0.3 * side)) ** 2
-            for place, middle, side in zip(places, centre, sides, strict=True)
-        )
+        distance = np.zeros(sides)
+        for place, middle, side in zip(places, centre, sides, strict=True):
+            distance += ((place - middle) / (0.3 * side)) ** 2
         label = (distance < 1).astype(np.uint8) + (distance < 0.25)
         image = 100 * label + 40 * random.standard_normal(sides)
         np.save(folder / f"case_{number:05}_x.npy", image[None].astype(np.float32))

@@ -25,6 +25,7 @@ const FORMAT_BYTES: usize = 16;
 
 /// Show what is in a dataset: counts, sizes, formats, broken files
 ///
+/// Images and sound lie in one folder per class, volumes in pairs with their labels.
 /// Every file is read and decoded in full, so a file that is not listed as broken can be served. Files of text, and folders
 /// of nothing else, are read line by line.
 #[derive(clap::Args)]

@@ -10,7 +10,10 @@ use sutler_core::{Hints, SampleId, SampleRng};
 use sutler_media::volume::{Block, Foreground, Header, Limits, Pipeline, Plan, Volume, VolumeError};
 use sutler_store::Source;
 
-use crate::{Failure, Likeness, Place, Preparation, Preparer, RowSpec, SampleRecord, Target};
+use crate::{
+    Boundary, Failure, Likeness, NoBoundary, Place, Preparation, Preparer, Progress, RowSpec, SampleRecord,
+    Target, Unfinished,
+};
 use known::Known;
 use reading::{FileReader, Refusal};
 
@@ -115,10 +118,20 @@ impl Preparer for VolumePreparer {
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
+        self.prepare_in_steps(sample, epoch, place, record, &mut NoBoundary).map(|_| ())
+    }
+
+    fn prepare_in_steps(
+        &mut self,
+        sample: SampleId,
+        epoch: u32,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+        boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
+        record.hints = self.preparation.hints(sample, epoch);
         let Self { preparation, reader, volume, plan } = self;
         let VolumePreparation { source, labels, pipeline, limits, channels, seed, known } = &*preparation;
-        let failure =
-            |refusal: Refusal| Failure::new(sample, source.describe(sample), refusal.kind, refusal.reason);
 
         pipeline.draw(&mut SampleRng::new(*seed, epoch, sample), plan);
         reader.start();
@@ -136,10 +149,55 @@ impl Preparer for VolumePreparer {
         });
         reader.note(record);
         record.hints = preparation.hints_of(sample, plan);
-        read.map_err(failure)?;
-        let decoded = Instant::now();
-        record.decode = (decoded - record.started).saturating_sub(record.fetch);
+        read.map_err(|refusal| self.failure(sample, refusal))?;
+        record.decode = record.started.elapsed().saturating_sub(record.fetch);
+        self.transform(0, true, (sample, place, record, boundary))
+    }
 
+    fn go_on(
+        &mut self,
+        unfinished: Unfinished,
+        sample: SampleId,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+        boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
+        let Ok(standing) = unfinished.downcast::<Standing>() else {
+            let reason = "what was put aside of it is no volume".to_owned();
+            return Err(self.failure(sample, Refusal::internal(reason)));
+        };
+        let Standing { volume, plan, next } = *standing;
+        (self.volume, self.plan) = (volume, plan);
+        self.transform(next, false, (sample, place, record, boundary))
+    }
+}
+
+/// A volume that stands before operation `next`.
+struct Standing {
+    volume: Volume,
+    plan: Plan,
+    next: usize,
+}
+
+/// A sample and all that concerns it on its way.
+type Part<'a> = (SampleId, &'a mut dyn Place, &'a mut SampleRecord, &'a mut dyn Boundary);
+
+impl VolumePreparer {
+    fn failure(&self, sample: SampleId, refusal: Refusal) -> Failure {
+        Failure::new(sample, self.preparation.source.describe(sample), refusal.kind, refusal.reason)
+    }
+
+    /// Runs the operations from `first` on and writes the result, unless others are to go first. One that was taken up again, and
+    /// is not `fresh`, has work to do before it may be put aside once more.
+    fn transform(
+        &mut self,
+        first: usize,
+        fresh: bool,
+        (sample, place, record, boundary): Part<'_>,
+    ) -> Result<Progress, Failure> {
+        let begun = Instant::now();
+        let pipeline = Arc::clone(&self.preparation.pipeline);
+        let known = Arc::clone(&self.preparation.known);
         let find = |labels: &[u8], shape| {
             let found: Result<_, std::convert::Infallible> =
                 known.get_or(sample, || Ok(Foreground::find(labels, shape)));
@@ -148,10 +206,20 @@ impl Preparer for VolumePreparer {
                 Err(never) => match never {},
             }
         };
-        pipeline.run(plan, volume, at_reading, find).map_err(|error| failure(error.into()))?;
+        let at_reading = pipeline.crop_at_reading();
+        for next in (first..pipeline.steps()).filter(|&index| at_reading != Some(index)) {
+            if (fresh || next > first) && boundary.parks() {
+                record.augment += begun.elapsed();
+                let (volume, plan) = (std::mem::take(&mut self.volume), std::mem::take(&mut self.plan));
+                return Ok(Progress::Parked(Box::new(Standing { volume, plan, next })));
+            }
+            let stepped = pipeline.step(next, &self.plan, &mut self.volume, find);
+            stepped.map_err(|error| self.failure(sample, error.into()))?;
+        }
+        let volume = &self.volume;
         let (image, label) = volume.bytes();
         match place.target() {
-            None => return Ok(()),
+            None => return Ok(Progress::Finished),
             Some(Target::Row(row)) => {
                 volume.write(row, &mut []);
                 if let Some(beside) = place.beside() {
@@ -166,8 +234,8 @@ impl Preparer for VolumePreparer {
                 volume.write(image, label);
             }
         }
-        record.augment = decoded.elapsed();
-        Ok(())
+        record.augment += begun.elapsed();
+        Ok(Progress::Finished)
     }
 }
 
