@@ -12,9 +12,6 @@ from sutler.errors import Failure
 if TYPE_CHECKING:
     from sutler.loader import Loader
 
-#: The timeline of a loader that has done nothing.
-NO_TIMELINE: dict[str, Any] = {"began": 0.0, "batches": [], "samples": [], "quantiles": {}}
-
 #: Where a sample may come from, the nearest last.
 FORMS = ("storage", "encoded", "decoded", "augmented")
 
@@ -69,6 +66,11 @@ def describe(loader: Loader) -> dict[str, Any]:
         "worker_changes": [] if loader._streams is not None else loader._room.worker_changes(),
         "memory_bytes": arena[1] if arena else 0,
     }
+
+
+def no_timeline() -> dict[str, Any]:
+    """The timeline of a loader that has done nothing."""
+    return {"began": 0.0, "batches": [], "samples": [], "quantiles": {}}
 
 
 def timeline_of(loader: Loader) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from sutler._parts import cache_for
 from sutler._python_batches import default_collate
 from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, as_pytorchs, with_set_epoch
 from sutler._state import check_state, make_state
-from sutler._stats import NO_TIMELINE, describe, figures_of, timeline_of
+from sutler._stats import describe, figures_of, no_timeline, timeline_of
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
@@ -277,7 +277,7 @@ class Loader(Generic[BatchType]):
         self._drawing: Drawing | None = None
         self._closed = False
         self._last_figures: tuple[dict[str, Any], list[Failure]] = ({}, [])
-        self._last_timeline = NO_TIMELINE
+        self._last_timeline = no_timeline()
         #: What happened without workers, and the samples that the latest epoch left out.
         self._inline = TrainerFigures()
         self._inline_failures: list[Failure] = []
@@ -457,7 +457,7 @@ class Loader(Generic[BatchType]):
     def _forget_parent(self) -> None:
         """We are in a forked child: what happened, and what is under way, is the parent's."""
         self._last_figures = ({}, [])
-        self._last_timeline = NO_TIMELINE
+        self._last_timeline = no_timeline()
         self._iterators = weakref.WeakSet()
 
     def _remember_figures(self) -> None:

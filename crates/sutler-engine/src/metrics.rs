@@ -15,9 +15,8 @@ use crate::waits::{Delivery, Handling, Stalls, Waits, nanos, seconds_between};
 const STAGE_NANOS_MAX: u64 = 3_600_000_000_000;
 
 /// The points of a distribution that are told: close together where it ends, since that is what batches wait for.
-const QUANTILES: [f64; 17] = [
-    0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0,
-];
+const QUANTILES: [f64; 17] =
+    [0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0];
 
 /// The times of one stage, in seconds per sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

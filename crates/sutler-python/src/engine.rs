@@ -10,8 +10,8 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use sutler_core::CrewLimits;
 use sutler_engine::{
-    BatchEntry, Canceller, Connection, Handling, JobOptions, Key, Next, Pool, ProcessOptions, ProcessPreparation, Revive, RunError,
-    ServingOrder,
+    BatchEntry, Canceller, Connection, Handling, JobOptions, Key, Next, Pool, ProcessOptions,
+    ProcessPreparation, Revive, RunError, ServingOrder,
 };
 use sutler_media::{DType, Layout, OutputSpec};
 use sutler_service::spec::{EpochSpec, JobError, JobSpec, Memory, PolicySpec, SequenceSpec};

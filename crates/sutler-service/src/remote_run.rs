@@ -370,8 +370,7 @@ impl RemoteRun {
         let (run, noted) = match &mut self.alone {
             Some(begun) => begun,
             None => {
-                let mut run =
-                    self.rest.start(&alone.engine, &alone.job).map_err(|error| refused(&error))?;
+                let mut run = self.rest.start(&alone.engine, &alone.job).map_err(|error| refused(&error))?;
                 run.keep_courses();
                 for request in self.drawn.requests(self.number, self.rest.sequence) {
                     change(&run, request)?;

@@ -268,9 +268,9 @@ impl<'a> Session<'a> {
             positions: batch.positions().to_vec(),
             consumed,
             course: batch.made().map(|made| made.course.coarse(COURSE_SLICES)).unwrap_or_default(),
-            ready_for_nanos: batch.made().map_or(0, |made| {
-                u64::try_from(made.ready.elapsed().as_nanos()).unwrap_or(u64::MAX)
-            }),
+            ready_for_nanos: batch
+                .made()
+                .map_or(0, |made| u64::try_from(made.ready.elapsed().as_nanos()).unwrap_or(u64::MAX)),
             failures,
             figures: if due { Some(figures(job)?) } else { None },
             place,

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+from sutler.analysis.model import BatchTimes
 
 #: The trainer's track; worker n has n + 1.
 TRAINER = 0
@@ -39,6 +41,24 @@ def trace_of(timeline: dict[str, Any], *, rank: int = 0) -> dict[str, Any]:
         "displayTimeUnit": "ms",
         "otherData": {"program": "sutler", "rank": rank, "began_unix_seconds": timeline["began"]},
     }
+
+
+def timeline_of_batches(batches: Sequence[BatchTimes]) -> dict[str, Any]:
+    """A timeline of the batches that an analysis kept, in the shape of `Loader.timeline`: without samples."""
+    rows = []
+    previous: float | None = None
+    for each in batches:
+        row: dict[str, Any] = {
+            "batch": each.batch,
+            "samples": 0,
+            "requested": each.asked,
+            "answered": each.received,
+            "trainer": 0.0 if previous is None else each.asked - previous,
+            "ready_batches": each.ready or 0,
+        }
+        rows.append(row | {cause: each.received - each.asked if cause == each.cause else 0.0 for cause in WAITS})
+        previous = each.received
+    return {"began": 0.0, "batches": rows, "samples": [], "quantiles": {}}
 
 
 def write_trace(path: str | os.PathLike[str], timeline: dict[str, Any], *, rank: int = 0) -> None:
