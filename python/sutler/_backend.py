@@ -42,6 +42,9 @@ class BatchSource(Protocol):
     def next(self) -> tuple[Any, Progress] | None:
         """The next batch and how far the epoch is with it; ``None`` at the end."""
 
+    def last_delivery(self) -> tuple[float, float, float, int]:
+        """The seconds of fetch, prep and transport in the wait for the latest batch, and its samples."""
+
 
 class Backend(Protocol):
     """What a loader needs of whoever prepares its samples."""

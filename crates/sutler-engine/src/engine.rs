@@ -148,7 +148,14 @@ impl Shared {
 
     /// Waits for the next batch of a run. With no worker threads the caller does the work itself, at least one sample
     /// of it however short the time, and goes on with the batch when it asks again.
-    pub fn wait_for_batch(&self, id: u64, timeout: Duration) -> Result<Waited, RunError> {
+    ///
+    /// `ready` is how many batches were finished when this one was first asked for; told here if it is not known yet.
+    pub fn wait_for_batch(
+        &self,
+        id: u64,
+        timeout: Duration,
+        ready: &mut Option<usize>,
+    ) -> Result<Waited, RunError> {
         let deadline = Instant::now().checked_add(timeout);
         let mut worked = false;
         let mut finished = Vec::new();
@@ -160,6 +167,7 @@ impl Shared {
             let Some(run) = state.runs.iter_mut().find(|run| run.id == id) else {
                 return Err(RunError::Closed);
             };
+            ready.get_or_insert_with(|| run.ready_batches());
             if let Some(answer) = run.take_next() {
                 drop(state);
                 self.work.notify_all();
@@ -193,7 +201,7 @@ impl Shared {
         if let Some(desk) = desk {
             desk.take_seat();
         }
-        let mut tools = Toolbox::default();
+        let mut tools = Toolbox::of_worker(number);
         let mut finished: Vec<Finished> = Vec::new();
         loop {
             let mut state = self.lock();
@@ -209,7 +217,7 @@ impl Shared {
                     return;
                 }
                 if number >= state.on_duty {
-                    tools = Toolbox::default();
+                    tools = Toolbox::of_worker(number);
                     state = self.duty.wait(state).unwrap_or_else(PoisonError::into_inner);
                     continue;
                 }
@@ -288,10 +296,16 @@ impl Shared {
 /// A worker's tools: one set for each job it has worked for, so that jobs which take turns do not cost each other theirs.
 #[derive(Default)]
 struct Toolbox {
+    /// Whose they are.
+    worker: usize,
     sets: Vec<(Weak<Job>, Box<dyn Preparer>)>,
 }
 
 impl Toolbox {
+    fn of_worker(worker: usize) -> Self {
+        Self { worker, sets: Vec::new() }
+    }
+
     fn of(&mut self, job: &Arc<Job>) -> &mut dyn Preparer {
         let index = self.position(job).unwrap_or_else(|| {
             self.sets.retain(|(owner, _)| owner.strong_count() > 0);
@@ -341,7 +355,8 @@ impl Toolbox {
             };
             let fatal = failure.clone().filter(|failure| failure.fatal);
             let claim = claims.claim(index);
-            claim.finish(Outcome { record, finished: Instant::now(), failure, own: None, foreign });
+            let (worker, at) = (self.worker, Instant::now());
+            claim.finish(Outcome { record, finished: at, worker, failure, own: None, foreign });
             let (run, batch) = (ticket.run, claim.let_go());
             finished.push(Finished { run, batch, at: Instant::now(), early: ticket.early, fatal });
         }
@@ -354,7 +369,7 @@ impl Toolbox {
             Task::Take { sample, entry, preparation, leave } => {
                 let found = pool.found(entry, *kind);
                 match &found {
-                    Found::Finished(prepared) => copy_finished(prepared, claim),
+                    Found::Finished(prepared) => copy_finished(prepared, self.worker, claim),
                     Found::Common(common) => {
                         let exchange = Some(Exchange::Given(common));
                         self.work_here_and(ticket, (sample, preparation), exchange, claim, |claim, good| {
@@ -432,19 +447,20 @@ impl Toolbox {
         let good = failure.is_none();
         show(claim, good);
         let own = claim.take_own();
-        claim.finish(Outcome { record, finished: Instant::now(), failure, own, foreign: None });
+        let (worker, finished) = (self.worker, Instant::now());
+        claim.finish(Outcome { record, finished, worker, failure, own, foreign: None });
         good
     }
 }
 
 /// Takes a sample that another job has finished.
-fn copy_finished(prepared: &OwnSample, claim: &mut Claim<'_>) {
+fn copy_finished(prepared: &OwnSample, worker: usize, claim: &mut Claim<'_>) {
     let mut record = SampleRecord { served: Form::Augmented, ..SampleRecord::start() };
     // Where it has no row the run has ended, and nobody asks what became of it.
     claim.copy_from(prepared);
     record.augment = record.started.elapsed();
     let own = claim.take_own();
-    claim.finish(Outcome { record, finished: Instant::now(), failure: None, own, foreign: None });
+    claim.finish(Outcome { record, finished: Instant::now(), worker, failure: None, own, foreign: None });
 }
 
 /// The failure of a sample whose preparation panicked.
