@@ -50,8 +50,8 @@ def analyze(
     """Measures where a trainer's time goes: into its own work, or waiting for storage, preparation or transport.
 
     The same batches are trained on when they are simply there, when their samples are in memory, and when they come
-    from where they really are, past the page cache; the differences are what the trainer waits for. The loader itself is not
-    touched: others like it are built and closed again.
+    from where they really are, past the page cache; the differences are what the trainer waits for. The loader itself
+    is not touched: others like it are built and closed again.
 
     Args:
         loader: A :class:`sutler.Loader` or a ``torch.utils.data.DataLoader``.
@@ -214,7 +214,7 @@ def _accelerator(
         return None
     return Accelerator(
         name="given" if emulated is None else emulated.name,
-        step_seconds=measured.step.value * bench.batch_size,
+        step_seconds=measured.step.value * measured.batch_samples,
         batch_size=bench.batch_size,
         source="" if emulated is None else emulated.source,
         utilisation=stalls.trainer,

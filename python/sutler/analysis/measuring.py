@@ -7,7 +7,6 @@ import json
 import math
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,17 +14,14 @@ from typing import Any
 from sutler import _sutler
 from sutler.analysis.benches import Batches, Bench, Config, Pages, Probe
 from sutler.analysis.model import CAUSES, BatchTimes, Interval, Rate
-from sutler.analysis.passes import NO_STEP, Pass, Series, Step, repeat, run_pass
+from sutler.analysis.passes import NO_STEP, Pass, Series, Step, plain, repeat, run_pass
 from sutler.analysis.proof import device_bytes, processor_seconds
-from sutler.analysis.sutler_bench import SutlerProbe
+from sutler.analysis.storing import storage_and_cache, storage_from_passes
 from sutler.cache import DEFAULT_SPLIT
 from sutler.datasets import NativeDataset
-from sutler.testing import throttled
 
 #: Storage that is no limit, for loaders whose samples are to be in memory.
 UNTHROTTLED = 1e15
-#: What may be missing of the bytes that a cold pass should have read: files end inside of blocks, and some are small.
-PROOF_MIN = 0.5
 #: What may have been read while everything was in memory: a directory, a library that is used for the first time.
 STRAY_BYTES = 64 << 10
 #: Batches to look at where the user does not say, and the least that say something.
@@ -68,6 +64,8 @@ class Measured:
     stages: dict[str, Any]
     facts: dict[str, Any]
     cached: float
+    #: How many samples the batches had, on average.
+    batch_samples: float
     warnings: list[str]
 
 
@@ -355,23 +353,23 @@ class Measurement:
             "cache_bytes": 0.0,
             "workers": bench.workers,
             "cores": _sutler.usable_cores(),
-            "ingest": _plain(rates["G"].samples_per_s),
-            "prepare": _plain(rates["P"].samples_per_s),
-            "prepare_alone": _plain(series["alone"].rate()) if "alone" in series else None,
+            "ingest": plain(rates["G"].samples_per_s),
+            "prepare": plain(rates["P"].samples_per_s),
+            "prepare_alone": plain(series["alone"].rate()) if "alone" in series else None,
             "work_s": max(work, 1e-9) if work else None,
             "recall": None,
             "storage": None,
             "read_s": None,
-            "hand_over": None if hand_over is None else _plain(hand_over),
-            "measured": _plain(Interval(1 / fetched.value, 1 / fetched.high, 1 / fetched.low)),
+            "hand_over": None if hand_over is None else plain(hand_over),
+            "measured": plain(Interval(1 / fetched.value, 1 / fetched.high, 1 / fetched.low)),
             "stalls": dict(zip(CAUSES, shares, strict=True)),
             "memory_bytes": 0.0,
         }
         facts["cache_bytes"] = self.cached * facts["samples"] * facts["kept_bytes"]
         if self.keeps:
-            self._storage_and_cache(facts, rates, phases)
+            storage_and_cache(self, facts, rates, phases["memory"].probe)
         else:
-            self._storage_from_passes(facts, rates, series, phases)
+            storage_from_passes(self, facts, rates, series["real"])
         fraction, *mixed = _sutler.fetch_rate(json.dumps(facts))
         storage = rates.get("S")
         if storage is not None:
@@ -396,6 +394,7 @@ class Measurement:
             stages=phases["real+step"].probe.stages(),
             facts=facts,
             cached=fraction,
+            batch_samples=sum(self.sizes) / len(self.sizes),
             warnings=self.warnings,
         )
 
@@ -416,130 +415,6 @@ class Measurement:
                 )
                 self.warnings.append(f"P: {note}")
         return Rate(name, series.rate(), len(series.values), series.samples, series.bytes_read, proven, note)
-
-    def _storage_and_cache(
-        self, facts: dict[str, Any], rates: dict[str, Rate], phases: dict[str, Phase]
-    ) -> None:
-        """Storage and the cache alone, with the loader's threads and nothing prepared."""
-        dataset = self.bench.dataset
-        if self.storage is not None:
-            dataset = throttled(dataset, self.storage)
-        native = dataset._native
-        indices = [index for batch in self.batches for index in batch]
-        threads = self.bench.workers
-        storage, single, recall = Series(), Series(), Series()
-        memory = phases["memory"].probe
-        assert isinstance(memory, SutlerProbe)
-        cache = memory.cache()
-
-        def read(series: Series, threads: int) -> None:
-            self.pages.drop()
-            before = device_bytes()
-            samples, bytes_, seconds = _sutler.read_samples(native, indices, threads=threads)
-            after = device_bytes()
-            read = None if before is None or after is None else after - before
-            series.add(seconds / samples, samples, bytes_ if self.storage is not None else read)
-
-        # A few samples are copied in no time, so they are copied often.
-        _, _, once = _sutler.recall_samples(cache, indices, threads=threads)
-        often = indices * min(1000, math.ceil(self.pass_seconds / 4 / max(once, 1e-6)))
-
-        def recalled() -> None:
-            samples, _, seconds = _sutler.recall_samples(cache, often, threads=threads)
-            recall.add(seconds / max(1, samples), samples, 0)
-
-        repeat(
-            {"S": lambda: read(storage, threads), "s": lambda: read(single, 1), "C": recalled},
-            {"S": storage, "s": single, "C": recall},
-            self.seconds * 0.15,
-        )
-        rates["S"] = self._cold_rate("S", storage)
-        rates["C"] = Rate("C", recall.rate(), len(recall.values), recall.samples, 0, True)
-        facts["storage"] = _plain(rates["S"].samples_per_s)
-        facts["recall"] = _plain(rates["C"].samples_per_s)
-        facts["read_s"] = max(single.seconds().value, 1e-9)
-
-    def _cold_rate(self, name: str, series: Series) -> Rate:
-        expected = self.pages.bytes * len(series.values)
-        if self.storage is not None:
-            return Rate(name, series.rate(), len(series.values), series.samples, series.bytes_read, True)
-        proven = None if series.bytes_read is None else series.bytes_read >= PROOF_MIN * expected
-        note = ""
-        if not proven:
-            found = (
-                "nobody counts them here" if series.bytes_read is None else f"only {series.bytes_read:,} did"
-            )
-            note = (
-                f"The page cache could not be kept out: {expected:,.0f} bytes should have come from the device, and "
-                f"{found}. Storage is slower than this figure once the dataset no longer fits into memory."
-            )
-            self.warnings.append(f"{name}: {note}")
-        return Rate(name, series.rate(), len(series.values), series.samples, series.bytes_read, proven, note)
-
-    def _storage_from_passes(
-        self,
-        facts: dict[str, Any],
-        rates: dict[str, Rate],
-        series: dict[str, Series],
-        phases: dict[str, Phase],
-    ) -> None:
-        """Storage from what the loader reaches with it: of somebody else's dataset no read can be made alone."""
-        cold = series["real"]
-        if not self.pages.complete or not self.pages.bytes:
-            self.warnings.append(
-                "Which files the samples lie in could not be found out, so the page cache could not be kept out and "
-                "reading cannot be told apart from preparing: what is fetched counts as prepared."
-            )
-            if cold.bytes_read:
-                self.warnings.append(f"{cold.bytes_read:,} bytes came from the device in the measured run.")
-            return
-        if self.bench.workers > 0:
-            recalled = Series()
-
-            def recall() -> None:
-                self.pages.read()
-                recalled.add(
-                    _read_files(self.pages.paths, self.bench.workers) / sum(self.sizes), sum(self.sizes), 0
-                )
-
-            repeat({"C": recall}, {"C": recalled}, self.seconds * 0.05)
-            rates["C"] = Rate("C", recalled.rate(), len(recalled.values), recalled.samples, 0, None)
-            facts["recall"] = _plain(rates["C"].samples_per_s)
-        reached = cold.rate()
-        behind = [
-            _sutler.storage_behind(json.dumps(facts), rate)
-            for rate in (reached.value, reached.low, reached.high)
-        ]
-        proven = self._cold_rate("F", cold)
-        if behind[0] is not None:
-            known = Interval(behind[0], behind[1] or behind[0], behind[2] or behind[0] * 1.1)
-            known = Interval(known.value, min(known.low, known.value), max(known.high, known.value))
-            facts["storage"] = _plain(known)
-            rates["S"] = Rate(
-                "S", known, proven.passes, proven.samples, proven.bytes_read, proven.proven, proven.note
-            )
-            return
-
-        # Storage was no limit, so all that is known is that it delivers more.
-        def drop_and_read() -> float:
-            self.pages.drop()
-            return _read_files(self.pages.paths, max(1, self.bench.workers)) / sum(self.sizes)
-
-        alone = Series()
-        repeat(
-            {"S": lambda: alone.add(drop_and_read(), sum(self.sizes), 0)}, {"S": alone}, self.seconds * 0.05
-        )
-        rates["S"] = Rate(
-            "S",
-            alone.rate(),
-            len(alone.values),
-            alone.samples,
-            proven.bytes_read,
-            proven.proven,
-            proven.note
-            or "The files read as a whole, in one piece each: the dataset itself was not held up by storage.",
-        )
-        facts["storage"] = _plain(rates["S"].samples_per_s)
 
     def _doubts(self, series: dict[str, Series]) -> None:
         """What the noise of the measurements makes of the figures."""
@@ -562,10 +437,6 @@ def _nothing() -> None:
     """Ready samples are where they are."""
 
 
-def _plain(interval: Interval) -> dict[str, float]:
-    return {"value": interval.value, "low": interval.low, "high": interval.high}
-
-
 def _length(batch: Any, otherwise: int) -> int:
     """How many samples a batch of somebody else's making has."""
     first = batch
@@ -573,17 +444,3 @@ def _length(batch: Any, otherwise: int) -> int:
         first = next(iter(first.values())) if isinstance(first, dict) else first[0]
     shape = getattr(first, "shape", None)
     return int(shape[0]) if shape else otherwise
-
-
-def _read_files(paths: list[str], threads: int) -> float:
-    """Seconds that reading files takes so many threads."""
-
-    def read(path: str) -> None:
-        with open(path, "rb", buffering=0) as file:
-            while file.read(1 << 20):
-                pass
-
-    with ThreadPoolExecutor(max(1, threads)) as pool:
-        started = time.perf_counter()
-        list(pool.map(read, paths))
-        return max(1e-9, time.perf_counter() - started)

@@ -123,6 +123,11 @@ class Series:
         return Interval(1 / seconds.value, 1 / seconds.high, 1 / seconds.low)
 
 
+def plain(interval: Interval) -> dict[str, float]:
+    """An interval as the core reads it."""
+    return {"value": interval.value, "low": interval.low, "high": interval.high}
+
+
 #: Known to 2 % is known.
 TIGHT = 0.02
 #: Fewer repetitions than this prove nothing, more than that nothing new.

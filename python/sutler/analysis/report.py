@@ -9,6 +9,7 @@ from typing import Any
 
 from sutler.analysis import what_ifs
 from sutler.analysis.model import (
+    CAUSES,
     Accelerator,
     BatchTimes,
     Findings,
@@ -151,8 +152,5 @@ class Report:
         return render_text(self.findings)
 
     def __repr__(self) -> str:
-        stalls = self.stalls
-        return (
-            f"Report({self.subject.dataset}: {self.findings.measured.value:.0f} samples/s, "
-            f"trainer {stalls.trainer:.0%}, fetch {stalls.fetch:.0%}, prep {stalls.prep:.0%}, transport {stalls.transport:.0%})"
-        )
+        shares = ", ".join(f"{cause} {getattr(self.stalls, cause):.0%}" for cause in CAUSES)
+        return f"Report({self.subject.dataset}: {self.findings.measured.value:.0f} samples/s; {shares})"

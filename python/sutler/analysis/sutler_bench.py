@@ -103,7 +103,8 @@ class SutlerBench(Bench):
         else:
             sampler = loader.batch_sampler if own else without_moving(loader.batch_sampler, self.dataset)
             drawn = [list(batch) for batch in itertools.islice(iter(sampler), count)]
-        self.batch_size = max((len(batch) for batch in drawn), default=self.batch_size)
+        if loader.batch_size is None:  # somebody else decides
+            self.batch_size = max((len(batch) for batch in drawn), default=1)
         return drawn
 
     def open(self, batches: Batches, config: Config) -> SutlerProbe:

@@ -78,11 +78,13 @@ class TorchBench(Bench):
                 ]
         finally:
             torch.random.set_rng_state(state)
-        self.batch_size = max((len(batch) for batch in drawn), default=self.batch_size)
+        if self._loader.batch_size is None:  # somebody else decides
+            self.batch_size = max((len(batch) for batch in drawn), default=1)
         return drawn
 
     def open(self, batches: Batches, config: Config) -> TorchProbe:
         """A loader over these batches."""
+        import torch
         from torch.utils.data import DataLoader
 
         loader = self._loader
@@ -99,6 +101,8 @@ class TorchBench(Bench):
             "timeout": loader.timeout if workers else 0,
             "worker_init_fn": loader.worker_init_fn,
             "persistent_workers": workers > 0,
+            # Workers' seeds are drawn from it, and not from the generator that the user's own batches are drawn from.
+            "generator": torch.Generator(),
         }
         if workers:
             arguments["prefetch_factor"] = loader.prefetch_factor or 2

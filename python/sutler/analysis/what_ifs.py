@@ -8,6 +8,7 @@ from typing import Any
 
 from sutler import _sutler
 from sutler.analysis.model import Interval, WhatIf
+from sutler.analysis.passes import plain
 from sutler.cache import read_size
 
 
@@ -112,6 +113,5 @@ def _cores(facts: dict[str, Any], count: int) -> WhatIf:
 
 def left_out(facts: dict[str, Any], place: int, name: str, prepare: Interval) -> WhatIf:
     """What leaving out a transform would bring, from what is prepared without it."""
-    rate = {"value": prepare.value, "low": prepare.low, "high": prepare.high}
-    predicted, bound_by = predict(facts, {"prepare": rate})
+    predicted, bound_by = predict(facts, {"prepare": plain(prepare)})
     return WhatIf("without", float(place), name, predicted, bound_by)

@@ -34,20 +34,20 @@ ATTEMPTS = 3
 #: Loader, workers, delays in milliseconds a sample. In the comments: what binds.
 ALL = [
     # the trainer alone
-    ("torch", 0, Delays(0, 0.5, 8)),
-    ("torch", 2, Delays(2, 2, 8)),
+    ("torch", 0, Delays(1, 1, 10)),
+    ("torch", 2, Delays(4, 4, 16)),
     ("python", 2, Delays(2, 2, 8)),
     ("native", 2, Delays(1, 0, 8)),
     # storage alone
-    ("torch", 0, Delays(8, 0.5, 2)),
-    ("torch", 4, Delays(8, 2, 2)),
+    ("torch", 0, Delays(8, 1, 2)),
+    ("torch", 4, Delays(16, 4, 4)),
     ("python", 4, Delays(8, 2, 2)),
     ("native", 4, Delays(8, 0, 2)),
     # preparation alone
-    ("torch", 0, Delays(0, 8, 2)),
+    ("torch", 0, Delays(1, 8, 2)),
     ("torch", 2, Delays(1, 12, 2)),
     ("python", 2, Delays(1, 12, 2)),
-    ("python", 0, Delays(0, 8, 2)),
+    ("python", 0, Delays(1, 8, 2)),
     # storage and preparation
     ("torch", 0, Delays(4, 4, 2)),
     ("torch", 4, Delays(8, 16, 2)),
@@ -61,7 +61,7 @@ ALL = [
     ("python", 0, Delays(6, 3, 3)),
     ("python", 4, Delays(12, 32, 4)),
     ("native", 4, Delays(10, 2, 5)),
-    ("torch", 2, Delays(9, 6, 3)),
+    ("torch", 2, Delays(18, 12, 6)),
 ]
 #: One of each kind of loader, and of each bottleneck.
 QUICK = (4, 11, 16, 18, 19)
