@@ -55,12 +55,12 @@ ALL = [
     ("python", 0, Delays(4, 4, 2)),
     ("python", 4, Delays(8, 16, 2)),
     ("python", 4, Delays(10, 24, 3)),
-    ("native", 4, Delays(12, 4, 4)),
+    ("native", 4, Delays(18, 6, 6)),
     # all three in equal parts, and two of them in unequal ones
     ("torch", 0, Delays(4, 4, 4)),
     ("python", 0, Delays(6, 3, 3)),
     ("python", 4, Delays(12, 32, 4)),
-    ("native", 4, Delays(10, 2, 5)),
+    ("native", 4, Delays(14, 3, 6)),
     ("torch", 2, Delays(18, 12, 6)),
 ]
 #: One of each kind of loader, and of each bottleneck.
