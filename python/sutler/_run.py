@@ -69,7 +69,7 @@ class RunReader:
 class AssembledBatches(ABC):
     """The batches of a run, each made into what the user asked for when it comes."""
 
-    #: Whether functions of the user's run for it in this process, so that it counts as preparation; else it is transport.
+    #: Whether the user's functions run for it in this process, so that it counts as preparation; else it is transport.
     prepares = False
 
     def __init__(self, run: RunReader) -> None:

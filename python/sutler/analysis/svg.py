@@ -1,7 +1,7 @@
 """Elements of a page, built as a tree so that whatever text is put in is text in the end.
 
-Names of files and folders are other people's, and may look like HTML. Here they can only become the text or an attribute of
-an element, and both are escaped when the tree is written out.
+Names of files and folders are other people's, and may look like HTML. Here they can only become the text or an
+attribute of an element, and both are escaped when the tree is written out.
 """
 
 from __future__ import annotations

@@ -42,14 +42,19 @@ def test_native_threads(photos: Path, tmp_path: Path) -> None:
     assert len([event for event in trace["traceEvents"] if event["ph"] == "i"]) == 2 * batches
     waits = named(trace, "wait")
     assert waits, "the first batch at least is waited for"
-    inner = [event for cause in ("fetch", "prep", "transport") for event in named(trace, cause) if event["tid"] == 0]
-    assert sum(event["dur"] for event in inner) == pytest.approx(sum(event["dur"] for event in waits), rel=0.02)
+    inner = [
+        event
+        for cause in ("fetch", "prep", "transport")
+        for event in named(trace, cause)
+        if event["tid"] == 0
+    ]
+    assert sum(event["dur"] for event in inner) == pytest.approx(
+        sum(event["dur"] for event in waits), rel=0.02
+    )
     assert any(event["ph"] == "s" for event in trace["traceEvents"])
 
 
-@pytest.mark.parametrize(
-    "dataset", [Slow(0.002, 24), SlowStream(0.002, 24)], ids=["map-style", "stream"]
-)
+@pytest.mark.parametrize("dataset", [Slow(0.002, 24), SlowStream(0.002, 24)], ids=["map-style", "stream"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_datasets_written_in_python(dataset: Any, workers: int, tmp_path: Path) -> None:
     trace = traced(Loader(dataset, 4, num_workers=workers, output="numpy"), tmp_path / "trace.json")
