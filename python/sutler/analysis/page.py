@@ -1,7 +1,7 @@
 """A report as one page of HTML: nothing is loaded from anywhere, and nothing in it runs.
 
-It opens without a network, prints, and can be read without seeing the plots: each has a sentence that says what it shows
-and a table of the same figures. Light or dark is the reader's choice.
+It opens without a network, prints, and can be read without seeing the plots: each has a sentence that says what it
+shows and a table of the same figures. Light or dark is the reader's choice.
 """
 
 from __future__ import annotations
