@@ -2,6 +2,7 @@
 
 from sutler._sutler import __version__
 from sutler._worker_info import get_worker_info
+from sutler.analysis import Report, analyze
 from sutler.audio import AudioFolder, LengthBuckets
 from sutler.cache import Cache
 from sutler.datasets import ImageFolder, Manifest
@@ -37,10 +38,12 @@ __all__ = [
     "PythonTransformWarning",
     "RankOutOfStep",
     "ReadError",
+    "Report",
     "SampleError",
     "SutlerError",
     "WorkerError",
     "__version__",
+    "analyze",
     "deterministic",
     "get_worker_info",
     "plan",

@@ -24,21 +24,29 @@ __all__ = [
     "Run",
     "Served",
     "__version__",
+    "advise",
     "agent_socket",
     "agent_status",
+    "attribute_stalls",
     "bare_seconds",
     "bucket_batches",
     "choose_split",
     "command_line",
     "compare_plans",
+    "confidence",
     "correct_profile",
     "draw",
     "end_with",
     "epoch_order",
+    "fetch_rate",
     "make_photos",
     "measure_profile",
     "parse_size",
     "plan_batches",
+    "predict_rate",
+    "read_samples",
+    "recall_samples",
+    "storage_behind",
     "usable_cores",
     "user_seed",
 ]
@@ -326,10 +334,20 @@ class Served:
     def is_done(self, position: int) -> bool: ...
     def __len__(self) -> int: ...
 
+def advise(facts: str, setting: str) -> str: ...
 def agent_socket() -> pathlib.Path: ...
 def agent_status(socket: str | os.PathLike[str]) -> str: ...
+def attribute_stalls(
+    step: float, handed: float, prepared: float, fetched: float
+) -> tuple[float, float, float, float]: ...
 def command_line(arguments: Sequence[str], python: str) -> int: ...
+def confidence(values: Sequence[float]) -> tuple[float, float, float] | None: ...
 def draw(operations: str, width: int, height: int, seed: int, epoch: int, sample: int) -> str: ...
+def fetch_rate(facts: str) -> tuple[float, float, float, float]: ...
+def predict_rate(facts: str, change: str) -> str: ...
+def read_samples(dataset: Dataset, samples: Sequence[int], *, threads: int) -> tuple[int, int, float]: ...
+def recall_samples(cache: Cache, samples: Sequence[int], *, threads: int) -> tuple[int, int, float]: ...
+def storage_behind(facts: str, reached: float) -> float | None: ...
 def epoch_order(
     samples: int, *, shuffle: bool, seed: int, epoch: int, drop_last: bool, rank: int, world_size: int
 ) -> list[int]: ...

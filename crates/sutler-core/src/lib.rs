@@ -4,6 +4,7 @@
 //! what it was told; the engine tells it what really happened, the tests tell it what might.
 #![forbid(unsafe_code)]
 
+pub mod analyse;
 mod assembly;
 mod bits;
 mod buckets;

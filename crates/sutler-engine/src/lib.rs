@@ -21,6 +21,7 @@ mod pool;
 mod preparation;
 mod process;
 mod profile;
+mod reading;
 mod run;
 mod run_state;
 mod streamed;
@@ -47,6 +48,7 @@ pub use process::{
     Connection, FIRST_KEYED, Handover, Key, ProcessOptions, ProcessPreparation, Revive, end_with,
 };
 pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};
+pub use reading::{Delivered, read_once, recall_once};
 pub use run::{Canceller, Next, Run};
 pub use timeline::{BatchEntry, SampleEntry, Timeline};
 pub use waits::{Delivery, Handling, Stalls, Waits};

@@ -1,0 +1,87 @@
+//! Where the trainer's time goes, from what the same batches took under different circumstances.
+
+use serde::{Deserialize, Serialize};
+
+/// Seconds that a sample took, as the trainer saw it, when ever more of the way to it was real.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpochTimes {
+    /// The batch was there: the training step alone.
+    pub step: f64,
+    /// Samples were ready and had to be put into batches and handed over.
+    pub handed: f64,
+    /// Samples were in memory and had to be prepared as well.
+    pub prepared: f64,
+    /// Samples were where they really are.
+    pub fetched: f64,
+}
+
+/// Fractions of the trainer's time; together 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stalls {
+    /// Waiting for bytes.
+    pub fetch: f64,
+    /// Waiting for decoding and transforms.
+    pub prep: f64,
+    /// Waiting for finished batches to arrive.
+    pub transport: f64,
+    /// Its own work.
+    pub trainer: f64,
+}
+
+impl Stalls {
+    /// What each step towards the real way has added.
+    ///
+    /// Measurements scatter, so one that should have taken longer may have taken a little less. It then counts as having taken as long: a
+    /// share is never negative, and they always add up.
+    #[must_use]
+    pub fn between(times: &EpochTimes) -> Stalls {
+        let step = times.step.max(0.0);
+        let handed = times.handed.max(step);
+        let prepared = times.prepared.max(handed);
+        let fetched = times.fetched.max(prepared);
+        if fetched <= 0.0 {
+            return Stalls { fetch: 0.0, prep: 0.0, transport: 0.0, trainer: 1.0 };
+        }
+        Stalls {
+            fetch: (fetched - prepared) / fetched,
+            prep: (prepared - handed) / fetched,
+            transport: (handed - step) / fetched,
+            trainer: step / fetched,
+        }
+    }
+
+    /// What is not the trainer's own work.
+    #[must_use]
+    pub fn waiting(&self) -> f64 {
+        self.fetch + self.prep + self.transport
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn each_step_is_charged_with_what_it_adds() {
+        let times = EpochTimes { step: 2.0, handed: 3.0, prepared: 6.0, fetched: 10.0 };
+        let stalls = Stalls::between(&times);
+        for (found, truth) in
+            [(stalls.fetch, 0.4), (stalls.prep, 0.3), (stalls.transport, 0.1), (stalls.trainer, 0.2)]
+        {
+            assert!((found - truth).abs() < 1e-12, "{stalls:?}");
+        }
+        assert!((stalls.waiting() - 0.8).abs() < 1e-12);
+    }
+
+    proptest! {
+        #[test]
+        fn shares_add_up_whatever_was_measured(times in prop::array::uniform4(0.0..10.0f64)) {
+            let [step, handed, prepared, fetched] = times;
+            let stalls = Stalls::between(&EpochTimes { step, handed, prepared, fetched });
+            prop_assert!((stalls.waiting() + stalls.trainer - 1.0).abs() < 1e-9);
+            prop_assert!([stalls.fetch, stalls.prep, stalls.transport, stalls.trainer].iter().all(|share| *share >= 0.0));
+        }
+    }
+}
