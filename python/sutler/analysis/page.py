@@ -35,6 +35,7 @@ from sutler.analysis.what_if_plots import what_if_plot
 from sutler.analysis.wording import (
     AXIS_NAMES,
     CAUSE_NAMES,
+    NO_LIMIT,
     about,
     duration,
     number,
@@ -207,13 +208,13 @@ def _rates(rates: Sequence[Rate]) -> Element:
     rows: list[list[Node]] = []
     for each in rates:
         value = each.samples_per_s
-        interval = f"{number(value.low)} to {number(value.high)}"
+        interval = "–" if value.value >= NO_LIMIT else f"{number(value.low)} to {number(value.high)}"
         read = "–" if each.bytes_read is None else size(each.bytes_read)
         rows.append(
             [
                 each.name,
                 RATE_MEANINGS.get(each.name, ""),
-                number(value.value),
+                rate(value.value).removesuffix("/s"),
                 interval,
                 number(each.passes),
                 number(each.samples),

@@ -19,7 +19,7 @@ from sutler.analysis.drawing import (
 from sutler.analysis.model import CAUSES, Accelerator, BatchTimes, Rate, StageTimes, Stalls
 from sutler.analysis.scales import Scale, upper_end
 from sutler.analysis.svg import Element
-from sutler.analysis.wording import duration, percent, rate
+from sutler.analysis.wording import NO_LIMIT, duration, percent, rate
 
 #: Batches that a timeline shows at most: more columns than this could not be told apart.
 BATCHES_SHOWN = 240
@@ -47,6 +47,7 @@ def stall_bar(stalls: Stalls) -> Element:
 
 def rate_plot(rates: Sequence[Rate]) -> Element:
     """Each rate as a dot on a common axis, with the interval it lies in."""
+    rates = [each for each in rates if each.samples_per_s.value < NO_LIMIT]
     values = [each.samples_per_s for each in rates]
     row, left, right = 32.0, 36.0, WIDTH - 90
     height = row * len(rates) + 46

@@ -26,8 +26,12 @@ class SutlerProbe(Probe):
         self.loader.close()
 
     def stages(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.loader.stats()["stages"]
-        return found
+        quantiles = self.loader.timeline()["quantiles"]
+        stages: dict[str, Any] = self.loader.stats()["stages"]
+        return {name: times | {"quantiles": quantiles.get(name, [])} for name, times in stages.items()}
+
+    def timeline(self) -> dict[str, Any] | None:
+        return self.loader.timeline()
 
     def storage_bytes(self) -> int | None:
         return self.loader.stats()["storage_bytes"] if isinstance(self.loader.dataset, NativeDataset) else None
