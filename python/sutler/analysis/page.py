@@ -240,7 +240,7 @@ def _rates(rates: Sequence[Rate]) -> Element:
 
 def _what_ifs(findings: Findings) -> Element:
     limit = findings.rates["G"].samples_per_s if "G" in findings.rates else None
-    section = _section("what-if", "What if", class_="breaks")
+    section = _section("what-if", "What if")
     section.add(
         Element(
             "p",
