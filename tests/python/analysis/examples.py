@@ -23,7 +23,7 @@ from sutler.analysis.model import (
 HOSTILE = (
     "</title></style></script>\"'><script>document.title='owned'</script>"
     "<img src=x onerror=\"document.title='owned'\"><svg onload=\"document.title='owned'\">"
-    "]]>&lt;\x1b[2J\x07\x00\udcff‮ javascript:document.title='owned'"
+    "]]>&lt;\x1b[2J\x07\x00\udcff\u202e javascript:document.title='owned'"
 )
 
 

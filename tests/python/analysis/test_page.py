@@ -122,6 +122,7 @@ def test_whatever_is_put_into_an_element_is_text() -> None:
     assert made.count("<") == 2
     assert "\x00" not in made
     assert "\x1b" not in made
+    assert "\u202e" not in made, "which would turn round what we say, too"
     assert 'aria-label="a &amp; b"' in made
     assert escape("a<b") == "a&lt;b"
 

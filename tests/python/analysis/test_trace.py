@@ -15,6 +15,7 @@ from sutler.analysis.trace import timeline_of_batches, trace_of
 from tests.python.analysis.examples import findings
 from tests.python.analysis.test_accounting import Slow, SlowStream, lambdas, native
 from tests.python.analysis.trace_rules import check_nesting, check_trace
+from tests.python.test_agent import Agent
 
 
 def traced(loader: Loader, path: Path) -> dict[str, Any]:
@@ -73,6 +74,16 @@ def test_functions_in_the_trainers_process(photos: Path, tmp_path: Path) -> None
 def test_a_device(photos: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     traced(native(photos, num_workers=2, output="torch", device="cpu"), tmp_path / "trace.json")
+
+
+def test_an_agent(photos: Path, tmp_path: Path) -> None:
+    agent = Agent(tmp_path / "agent.sock")
+    try:
+        trace = traced(native(photos, agent=agent.socket), tmp_path / "trace.json")
+    finally:
+        agent.stop()
+    assert named(trace, "wait")
+    assert not named(trace, "decode"), "the samples are the agent's"
 
 
 def test_a_loader_that_has_done_nothing(augmented: sutler.ImageFolder, tmp_path: Path) -> None:
