@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks import (
     agent,
+    analyser,
     convergence,
     h200,
     images,
@@ -45,9 +46,10 @@ BENCHMARKS = {
     "agent": agent,
     "reads": reads,
     "convergence": convergence,
+    "analyser": analyser,
 }
 #: Benchmarks whose samples are no photos.
-WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads", "convergence"}
+WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads", "convergence", "analyser"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

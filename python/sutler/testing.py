@@ -119,9 +119,9 @@ def set_rate(dataset: NativeDataset, bytes_per_s: float) -> None:
 class SlowDisk:
     """A disk that delivers no more than ``bytes_per_s``, with the page cache of the system in front of it.
 
-    For datasets written in Python: files that the page cache has are read at once, and all others take their turn, also where
-    several worker processes read. So a dataset that fits into memory is slow in its first epoch only, as it is with a
-    real disk. Workers have to be forked, as what they share is handed down to them.
+    For datasets written in Python: files that the page cache has are read at once, and all others take their turn, also
+    where several worker processes read. So a dataset that fits into memory is slow in its first epoch only, as it is
+    with a real disk. Workers have to be forked, as what they share is handed down to them.
 
     Raises:
         ValueError: The rate is not a positive number.
@@ -136,7 +136,9 @@ class SlowDisk:
 
     def __init__(self, bytes_per_s: float) -> None:
         if not 0 < bytes_per_s < float("inf"):
-            raise ValueError(f"storage cannot deliver {bytes_per_s} bytes per second; the rate should be positive")
+            raise ValueError(
+                f"storage cannot deliver {bytes_per_s} bytes per second; the rate should be positive"
+            )
         self._bytes_per_s = bytes_per_s
         #: When the last turn that was given out is over, by the clock that all processes share.
         self._taken_until = multiprocessing.get_context("fork").Value("d", 0.0)

@@ -27,10 +27,18 @@ pub fn confidence(values: Vec<f64>) -> Option<(f64, f64, f64)> {
     Known::mean(&values).map(|known| (known.value, known.low, known.high))
 }
 
-/// The shares of fetch, prep, transport and trainer in what a sample took: the step alone, handed over, prepared, fetched.
+/// The shares of fetch, prep, transport and trainer in what a sample took: the step alone, handed over, prepared, prepared without the step
+/// (where loader and trainer work at the same time), fetched.
 #[pyfunction]
-pub fn attribute_stalls(step: f64, handed: f64, prepared: f64, fetched: f64) -> (f64, f64, f64, f64) {
-    let stalls = Stalls::between(&EpochTimes { step, handed, prepared, fetched });
+#[pyo3(signature = (*, step, handed, prepared, loaded, fetched))]
+pub fn attribute_stalls(
+    step: f64,
+    handed: f64,
+    prepared: f64,
+    loaded: Option<f64>,
+    fetched: f64,
+) -> (f64, f64, f64, f64) {
+    let stalls = Stalls::between(&EpochTimes { step, handed, prepared, loaded, fetched });
     (stalls.fetch, stalls.prep, stalls.transport, stalls.trainer)
 }
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from sutler import _sutler
 from sutler.analysis import what_ifs
-from sutler.analysis.accelerators import DATASET_TO_MEMORY, accelerator as published
+from sutler.analysis.accelerators import DATASET_TO_MEMORY
+from sutler.analysis.accelerators import accelerator as published
 from sutler.analysis.benches import Bench
 from sutler.analysis.measuring import Measured, Measurement
 from sutler.analysis.model import (
@@ -46,11 +47,11 @@ def analyze(
     time: float = 20.0,
     storage_mbps: float | None = None,
 ) -> Report:
-    """Measures where a trainer's time goes: in its own work, or waiting for storage, for preparation or for batches to arrive.
+    """Measures where a trainer's time goes: into its own work, or waiting for storage, preparation or transport.
 
-    The same batches are trained on when they are simply there, when their samples are in memory, and when they come from where
-    they really are, past the page cache; the differences are what the trainer waits for. The loader itself is not touched: others like
-    it are built and closed again.
+    The same batches are trained on when they are simply there, when their samples are in memory, and when they come
+    from where they really are, past the page cache; the differences are what the trainer waits for. The loader itself is not
+    touched: others like it are built and closed again.
 
     Args:
         loader: A :class:`sutler.Loader` or a ``torch.utils.data.DataLoader``.
@@ -84,8 +85,10 @@ def analyze(
             raise ValueError("give either step or accelerator: an accelerator is a step time with a name")
         emulated = published(accelerator)
         step = emulated.step_seconds
-    if step is not None and not callable(step) and (
-        isinstance(step, bool) or not isinstance(step, (int, float))
+    if (
+        step is not None
+        and not callable(step)
+        and (isinstance(step, bool) or not isinstance(step, (int, float)))
     ):
         raise TypeError(f"step should be a function of a batch, or a number of seconds, got {step!r}")
     if isinstance(step, (int, float)) and not 0 <= step < 3600:
@@ -226,21 +229,22 @@ def _too_small(batch_size: int, bench: Bench, subject: Subject) -> list[str]:
     notes = []
     if bench.batch_size != batch_size:
         notes.append(
-            f"The published step time is that of a batch of {batch_size}, and the loader's batches have {bench.batch_size}: "
-            "the utilisation is not that of the published workload."
+            f"The published step time is that of a batch of {batch_size}, and the loader's batches have "
+            f"{bench.batch_size}: the utilisation is not that of the published workload."
         )
     least = DATASET_TO_MEMORY * subject.memory_bytes
     if subject.dataset_bytes is None:
         notes.append(
-            "How large the dataset is could not be found out. MLPerf Storage asks for five times the memory of the host; "
-            "with less, a real training run would find in the page cache what was read from storage here."
+            "How large the dataset is could not be found out. MLPerf Storage asks for five times the memory of the "
+            "host; with less, a real training run would find in the page cache what was read from storage here."
         )
     elif subject.dataset_bytes < least:
         notes.append(
             f"The dataset has {what_ifs.size_label(subject.dataset_bytes)}, and this machine "
             f"{what_ifs.size_label(subject.memory_bytes)} of memory. MLPerf Storage asks for five times the memory "
-            f"({what_ifs.size_label(least)}), so the utilisation says what this storage would do for a dataset that does not fit; "
-            "of this one the page cache would serve most after the first epoch, and it would be no result there."
+            f"({what_ifs.size_label(least)}), so the utilisation says what this storage would do for a dataset that "
+            "does not fit; of this one the page cache would serve most after the first epoch, and it would be no "
+            "result there."
         )
     return notes
 
@@ -258,4 +262,3 @@ def _stages(stages: dict[str, Any]) -> tuple[StageTimes, ...]:
         )
         for name, times in stages.items()
     )
-

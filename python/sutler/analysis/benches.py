@@ -151,7 +151,7 @@ class ReadySamples:
 
 
 def ready_samples(dataset: Any, batches: Batches) -> ReadySamples:
-    """The samples of a few batches, prepared; all batches are made of these, as how long handing over takes is all alike."""
+    """The samples of one batch, prepared; all batches are made of these, as handing over takes as long for any."""
     known = [dataset[index] for index in batches[0]]
     indices = [index for batch in batches for index in batch]
     return ReadySamples({index: known[place % len(known)] for place, index in enumerate(indices)})
@@ -198,5 +198,3 @@ class Pages:
             with contextlib.suppress(OSError), open(path, "rb") as file:
                 while file.read(1 << 20):
                     pass
-
-

@@ -1,7 +1,7 @@
 """Which files the samples of a dataset lie in.
 
-A dataset of ours knows. Those of torchvision say so in ``samples`` or ``imgs``. Of any other, a few samples are loaded in this process
-while Python tells which files it opens; a dataset that reads past Python's ``open`` shows none.
+A dataset of ours knows. Those of torchvision say so in ``samples`` or ``imgs``. Of any other, samples are loaded in
+this process while Python tells which files it opens; a dataset that reads past Python's ``open`` shows none.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _listed(entries: Any, indices: Sequence[Any]) -> dict[Any, list[str]]:
 
 
 class _Watch:
-    """Notes the files that Python opens while it is on. Hooks cannot be taken back, so there is one, idle but for that."""
+    """Notes the files that Python opens while it is on. Hooks cannot be taken back, so there is one for all."""
 
     def __init__(self) -> None:
         self.opened: list[str] | None = None
@@ -66,14 +66,19 @@ class _Watch:
         if not self._installed:
             sys.addaudithook(self._hook)
             self._installed = True
-        self.opened = opened = []
+        opened: list[str] = []
+        self.opened = opened
         return opened
 
     def end(self) -> None:
         self.opened = None
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.opened is not None and event == "open" and isinstance(arguments[0], (str, bytes, os.PathLike)):
+        if (
+            self.opened is not None
+            and event == "open"
+            and isinstance(arguments[0], (str, bytes, os.PathLike))
+        ):
             path = os.path.realpath(os.fsdecode(arguments[0]))
             if not path.startswith((*self._code, "/proc/", "/sys/", "/dev/")):
                 self.opened.append(path)

@@ -1,4 +1,4 @@
-"""The phases of an analysis: which loader is built for each, what is timed, and what proves that it was what it should be."""
+"""The phases of an analysis: which loader each is about, what is timed, and what proves that it was as it should be."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from sutler import _sutler
 from sutler.analysis.benches import Batches, Bench, Config, Pages, Probe
 from sutler.analysis.in_place import of_latest, with_causes
-from sutler.analysis.model import BatchTimes, Interval, Rate
+from sutler.analysis.model import CAUSES, BatchTimes, Interval, Rate
 from sutler.analysis.passes import NO_STEP, Pass, Series, Step, repeat, run_pass
 from sutler.analysis.proof import device_bytes, processor_seconds
 from sutler.analysis.sutler_bench import SutlerProbe
@@ -92,8 +92,8 @@ class Measurement:
         self.storage = storage_bytes_per_s
         self.warnings: list[str] = []
         self.native = bench.kind == "native"
-        self.keeps = self.native and isinstance(bench.dataset, NativeDataset) and (
-            bench.dataset.padding_value is None
+        self.keeps = (
+            self.native and isinstance(bench.dataset, NativeDataset) and (bench.dataset.padding_value is None)
         )
         self.streams = bench.kind == "stream" or bool(getattr(bench, "is_stream", False))
         self._stack = ExitStack()
@@ -119,7 +119,11 @@ class Measurement:
                 f"the loader has no batches to analyse: its dataset has {bench.samples} samples, and a batch "
                 f"{bench.batch_size}; with drop_last an incomplete batch is left out"
             )
-        team = max(1, bench.workers) if bench.whole_batches else max(1, -(-bench.workers // max(1, bench.batch_size)))
+        team = (
+            max(1, bench.workers)
+            if bench.whole_batches
+            else max(1, -(-bench.workers // max(1, bench.batch_size)))
+        )
         self.pass_seconds = pass_seconds = max(0.05, self.seconds / 30)
         with ExitStack() as stack:
             probe = self.open(stack, Config(storage_bytes_per_s=self.storage), drawn)
@@ -202,7 +206,12 @@ class Measurement:
     def open_in_memory(self, stack: ExitStack, config: Config) -> Probe:
         """A loader whose samples are all in memory: in a cache of ours, or in the page cache."""
         if self.keeps:
-            room = int(self.pages.bytes * 1.2) + sum(self.sizes) * 8192 + 16 * len(self.bench.dataset) + (8 << 20)
+            room = (
+                int(self.pages.bytes * 1.2)
+                + sum(self.sizes) * 8192
+                + 16 * len(self.bench.dataset)
+                + (8 << 20)
+            )
             config = replace(config, cache_bytes=room, split=DEFAULT_SPLIT)
         if self.native:
             config = replace(config, storage_bytes_per_s=UNTHROTTLED)
@@ -232,7 +241,7 @@ class Measurement:
         wanted = round(cached * sum(self.sizes))
         if wanted == 0 or self.kept_bytes is None:
             return self.open(stack, config)
-        # Tables take room as well, and samples are of different sizes: what is kept is looked at, and room is given or taken.
+        # Tables take room, too, and samples differ in size: room is given or taken after a look at what was kept.
         room = wanted * self.kept_bytes + 8 * len(self.bench.dataset) + 65536
         for attempt in range(4):
             attempts = ExitStack()
@@ -320,7 +329,9 @@ class Measurement:
         step = series["step"].seconds()
         rates = {"G": self._rate("G", series["step"], None)}
         if not self.step.seconds and self.step.seconds is not None:
-            rates["G"] = Rate("G", Interval(1e9, 1e9, 1e9), 1, 0, 0, None, "No step was given: it is no limit.")
+            rates["G"] = Rate(
+                "G", Interval(1e9, 1e9, 1e9), 1, 0, 0, None, "No step was given: it is no limit."
+            )
             step = Interval(1e-9, 1e-9, 1e-9)
         rates["P"] = self._rate("P", series["memory"], in_memory=True)
         handed = step
@@ -333,6 +344,13 @@ class Measurement:
             handed = Interval(step.value + transport, step.low + transport, step.high + transport)
         work = phases["memory"].work_seconds / max(1, phases["memory"].served)
         sample_bytes = self.pages.sample_bytes
+        shares = _sutler.attribute_stalls(
+            step=step.value,
+            handed=handed.value,
+            prepared=prepared.value,
+            loaded=series["memory"].seconds().value if bench.workers else None,
+            fetched=fetched.value,
+        )
         facts: dict[str, Any] = {
             "samples": bench.samples or sum(self.sizes),
             "sample_bytes": sample_bytes or 1.0,
@@ -349,13 +367,7 @@ class Measurement:
             "read_s": None,
             "hand_over": None if hand_over is None else _plain(hand_over),
             "measured": _plain(Interval(1 / fetched.value, 1 / fetched.high, 1 / fetched.low)),
-            "stalls": dict(
-                zip(
-                    ("fetch", "prep", "transport", "trainer"),
-                    _sutler.attribute_stalls(step.value, handed.value, prepared.value, fetched.value),
-                    strict=True,
-                )
-            ),
+            "stalls": dict(zip(CAUSES, shares, strict=True)),
             "memory_bytes": 0.0,
         }
         facts["cache_bytes"] = self.cached * facts["samples"] * facts["kept_bytes"]
@@ -368,7 +380,13 @@ class Measurement:
         if storage is not None:
             note = storage.note
             rates["F"] = Rate(
-                "F", Interval(*mixed), storage.passes, storage.samples, storage.bytes_read, storage.proven, note
+                "F",
+                Interval(*mixed),
+                storage.passes,
+                storage.samples,
+                storage.bytes_read,
+                storage.proven,
+                note,
             )
         self._doubts(series)
         real = phases["real+step"]
@@ -387,12 +405,16 @@ class Measurement:
             warnings=self.warnings,
         )
 
-    def _rate(self, name: str, series: Series, proven: bool | None = None, *, in_memory: bool = False) -> Rate:
+    def _rate(
+        self, name: str, series: Series, proven: bool | None = None, *, in_memory: bool = False
+    ) -> Rate:
         note = ""
         if in_memory:
-            proven = None if series.bytes_read is None else series.bytes_read <= STRAY_BYTES * len(series.values)
+            proven = (
+                None if series.bytes_read is None else series.bytes_read <= STRAY_BYTES * len(series.values)
+            )
             if proven is None:
-                note = "Nobody counts the bytes that devices deliver here, so it is not proven that all samples were in memory."
+                note = "Nobody counts what devices deliver here, so it is not proven that all samples were in memory."
             elif not proven:
                 note = (
                     f"{series.bytes_read:,} bytes still came from the device, so not all samples were in memory: "
@@ -414,7 +436,7 @@ class Measurement:
         storage, single, recall = Series(), Series(), Series()
         memory = phases["memory"].probe
         assert isinstance(memory, SutlerProbe)
-        cache = memory.loader._backend._cache
+        cache = memory.cache()
 
         def read(series: Series, threads: int) -> None:
             self.pages.drop()
@@ -450,16 +472,22 @@ class Measurement:
         proven = None if series.bytes_read is None else series.bytes_read >= PROOF_MIN * expected
         note = ""
         if not proven:
-            found = "nobody counts them here" if series.bytes_read is None else f"only {series.bytes_read:,} did"
+            found = (
+                "nobody counts them here" if series.bytes_read is None else f"only {series.bytes_read:,} did"
+            )
             note = (
-                f"The page cache could not be kept out: {expected:,.0f} bytes should have come from the device, and {found}. "
-                "Storage is slower than this figure once the dataset no longer fits into memory."
+                f"The page cache could not be kept out: {expected:,.0f} bytes should have come from the device, and "
+                f"{found}. Storage is slower than this figure once the dataset no longer fits into memory."
             )
             self.warnings.append(f"{name}: {note}")
         return Rate(name, series.rate(), len(series.values), series.samples, series.bytes_read, proven, note)
 
     def _storage_from_passes(
-        self, facts: dict[str, Any], rates: dict[str, Rate], series: dict[str, Series], phases: dict[str, Phase]
+        self,
+        facts: dict[str, Any],
+        rates: dict[str, Rate],
+        series: dict[str, Series],
+        phases: dict[str, Phase],
     ) -> None:
         """Storage from what the loader reaches with it: of somebody else's dataset no read can be made alone."""
         cold = series["real"]
@@ -469,22 +497,25 @@ class Measurement:
                 "reading cannot be told apart from preparing: what is fetched counts as prepared."
             )
             if cold.bytes_read:
-                self.warnings.append(
-                    f"{cold.bytes_read:,} bytes came from the device in the measured run."
-                )
+                self.warnings.append(f"{cold.bytes_read:,} bytes came from the device in the measured run.")
             return
         if self.bench.workers > 0:
             recalled = Series()
 
             def recall() -> None:
                 self.pages.read()
-                recalled.add(_read_files(self.pages.paths, self.bench.workers) / sum(self.sizes), sum(self.sizes), 0)
+                recalled.add(
+                    _read_files(self.pages.paths, self.bench.workers) / sum(self.sizes), sum(self.sizes), 0
+                )
 
             repeat({"C": recall}, {"C": recalled}, self.seconds * 0.05)
             rates["C"] = Rate("C", recalled.rate(), len(recalled.values), recalled.samples, 0, None)
             facts["recall"] = _plain(rates["C"].samples_per_s)
         reached = cold.rate()
-        behind = [_sutler.storage_behind(json.dumps(facts), rate) for rate in (reached.value, reached.low, reached.high)]
+        behind = [
+            _sutler.storage_behind(json.dumps(facts), rate)
+            for rate in (reached.value, reached.low, reached.high)
+        ]
         proven = self._cold_rate("F", cold)
         if behind[0] is not None:
             known = Interval(behind[0], behind[1] or behind[0], behind[2] or behind[0] * 1.1)
@@ -494,13 +525,16 @@ class Measurement:
                 "S", known, proven.passes, proven.samples, proven.bytes_read, proven.proven, proven.note
             )
             return
+
         # Storage was no limit, so all that is known is that it delivers more.
         def drop_and_read() -> float:
             self.pages.drop()
             return _read_files(self.pages.paths, max(1, self.bench.workers)) / sum(self.sizes)
 
         alone = Series()
-        repeat({"S": lambda: alone.add(drop_and_read(), sum(self.sizes), 0)}, {"S": alone}, self.seconds * 0.05)
+        repeat(
+            {"S": lambda: alone.add(drop_and_read(), sum(self.sizes), 0)}, {"S": alone}, self.seconds * 0.05
+        )
         rates["S"] = Rate(
             "S",
             alone.rate(),
@@ -508,7 +542,8 @@ class Measurement:
             alone.samples,
             proven.bytes_read,
             proven.proven,
-            proven.note or "The files read as a whole, in one piece each: the dataset itself was not held up by storage.",
+            proven.note
+            or "The files read as a whole, in one piece each: the dataset itself was not held up by storage.",
         )
         facts["storage"] = _plain(rates["S"].samples_per_s)
 
@@ -524,8 +559,8 @@ class Measurement:
             if error > 0.1:
                 self.warnings.append(
                     f"What {words} takes is known to ± {error:.0%} only, after {len(series[name].values)} passes: "
-                    "something else is using this machine, or the passes are too short. Shares are no better known than that; "
-                    "measure again on a quiet machine, or for longer (time=)."
+                    "something else is using this machine, or the passes are too short. Shares are no better known "
+                    "than that; measure again on a quiet machine, or for longer (time=)."
                 )
 
 

@@ -1,7 +1,7 @@
 """What an analysis has found, as data: everything that a table, a page, a trace or a program reads.
 
-The measuring code fills it, the rendering code shows it, and neither knows the other. It holds figures and sentences, no
-loaders and no functions, so it can be written as JSON, sent elsewhere and read back (:meth:`Findings.to_json`,
+The measuring code fills it, the rendering code shows it, and neither knows the other. It holds figures and sentences,
+no loaders and no functions, so it can be written as JSON, sent elsewhere and read back (:meth:`Findings.to_json`,
 :meth:`Findings.from_json`).
 
 Units: seconds, bytes, samples per second; shares are fractions of 1. Where something was not measured it is ``None``,
@@ -276,7 +276,7 @@ class Findings:
 
 
 def _read(kind: type[_Data], plain: dict[str, Any]) -> _Data:
-    """A dataclass from the dictionary that `dataclasses.asdict` made of it; keys that it does not have are passed over."""
+    """A dataclass from the dictionary that `dataclasses.asdict` made of it; keys it does not have are passed over."""
     hints = typing.get_type_hints(kind)
     values = {}
     for each in dataclasses.fields(kind):  # type: ignore[arg-type]

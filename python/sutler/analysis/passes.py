@@ -66,9 +66,9 @@ class Pass:
 def run_pass(batches: Iterator[Any], sizes: list[int], step: Step, team: int) -> Pass:
     """Trains on all batches, and tells what a sample took once the pass had got going and while it went on.
 
-    At the end of a pass workers run out of work, so what was under way at its beginning has no counterpart: the last batches
-    are trained on and not counted. Where workers make whole batches, those of all of them arrive together. So the ``team`` first and the
-    ``team`` last batches are left out, and between them should be a multiple of it.
+    At the end of a pass workers run out of work, so what was under way at its beginning has no counterpart: the last
+    batches are trained on and not counted. Where workers make whole batches, those of all of them arrive together. So
+    the ``team`` first and the ``team`` last batches are left out, and between them should be a multiple of it.
     """
     clock = time.perf_counter
     first, last = (team, len(sizes) - team) if len(sizes) > 2 * team else (0, len(sizes))
@@ -89,7 +89,9 @@ def run_pass(batches: Iterator[Any], sizes: list[int], step: Step, team: int) ->
     counted = sum(sizes[first:last])
     # A stream may have ended before.
     if last not in marks:
-        return Pass(max(1e-9, asked - begun) / max(1, sum(sizes[: len(times)])), len(times), len(times), tuple(times))
+        return Pass(
+            max(1e-9, asked - begun) / max(1, sum(sizes[: len(times)])), len(times), len(times), tuple(times)
+        )
     return Pass(max(1e-9, marks[last] - marks[first]) / counted, counted, len(times), tuple(times))
 
 
@@ -105,7 +107,9 @@ class Series:
         """One more."""
         self.values.append(seconds_per_sample)
         self.samples += samples
-        self.bytes_read = None if bytes_read is None or self.bytes_read is None else self.bytes_read + bytes_read
+        self.bytes_read = (
+            None if bytes_read is None or self.bytes_read is None else self.bytes_read + bytes_read
+        )
 
     def seconds(self) -> Interval:
         """The mean."""

@@ -1,8 +1,8 @@
 """Where samples really came from: bytes that left the device, and files that leave the page cache.
 
-Linux counts for every process the bytes that it caused a device to deliver (`read_bytes` in `/proc/<pid>/io`); what the page
-cache answers is not among them. So a run over samples that should be in memory is proven by a count of 0, and a cold
-run by a count of about what the samples have. Pages are dropped file by file (`POSIX_FADV_DONTNEED`), which anybody
+Linux counts for every process the bytes that it caused a device to deliver (`read_bytes` in `/proc/<pid>/io`); what the
+page cache answers is not among them. So a run over samples that should be in memory is proven by a count of 0, and a
+cold run by a count of about what the samples have. Pages are dropped file by file (`POSIX_FADV_DONTNEED`), which anybody
 who may read a file may do; dropping the whole cache takes root and hurts everybody else on the machine.
 """
 
@@ -36,7 +36,9 @@ def _children(process: int) -> list[int]:
     found = []
     for thread in threads:
         with contextlib.suppress(OSError):
-            found += [int(word) for word in Path(f"/proc/{process}/task/{thread}/children").read_text().split()]
+            found += [
+                int(word) for word in Path(f"/proc/{process}/task/{thread}/children").read_text().split()
+            ]
     return found
 
 

@@ -117,7 +117,9 @@ class Report:
         }
         changes = {axis: value for axis, value in given.items() if value is not None}
         if not changes:
-            raise ValueError("what_if: say what should be different: cache=, cores=, storage_mbps=, remote= or jobs=")
+            raise ValueError(
+                "what_if: say what should be different: cache=, cores=, storage_mbps=, remote= or jobs="
+            )
         change = what_ifs.change_of(changes)
         predicted, bound_by = what_ifs.predict(self.findings.facts, change)
         labels = [
@@ -156,6 +158,6 @@ class Report:
     def __repr__(self) -> str:
         stalls = self.stalls
         return (
-            f"Report({self.subject.dataset}: {self.findings.measured.value:.0f} samples/s, trainer {stalls.trainer:.0%}, "
-            f"fetch {stalls.fetch:.0%}, prep {stalls.prep:.0%}, transport {stalls.transport:.0%})"
+            f"Report({self.subject.dataset}: {self.findings.measured.value:.0f} samples/s, "
+            f"trainer {stalls.trainer:.0%}, fetch {stalls.fetch:.0%}, prep {stalls.prep:.0%}, transport {stalls.transport:.0%})"
         )

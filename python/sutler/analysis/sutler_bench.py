@@ -6,7 +6,16 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from sutler.analysis.benches import Batches, Bench, Config, Probe, ready_samples, without_moving, without_transform
+from sutler import _sutler
+from sutler.analysis.benches import (
+    Batches,
+    Bench,
+    Config,
+    Probe,
+    ready_samples,
+    without_moving,
+    without_transform,
+)
 from sutler.cache import DEFAULT_SPLIT, Cache
 from sutler.datasets import NativeDataset
 from sutler.loader import Loader
@@ -23,26 +32,40 @@ class SutlerProbe(Probe):
         return iter(self.loader)
 
     def close(self) -> None:
+        """Ends its workers."""
         self.loader.close()
 
     def stages(self) -> dict[str, Any]:
+        """How long samples spent where."""
         quantiles = self.loader.timeline()["quantiles"]
         stages: dict[str, Any] = self.loader.stats()["stages"]
         return {name: times | {"quantiles": quantiles.get(name, [])} for name, times in stages.items()}
 
     def timeline(self) -> dict[str, Any] | None:
+        """Its latest batches and samples."""
         return self.loader.timeline()
 
+    def cache(self) -> _sutler.Cache:
+        """The memory that its samples are kept in."""
+        kept = getattr(self.loader._backend, "_cache", None)
+        assert isinstance(kept, _sutler.Cache)
+        return kept
+
     def storage_bytes(self) -> int | None:
-        return self.loader.stats()["storage_bytes"] if isinstance(self.loader.dataset, NativeDataset) else None
+        """The bytes that it has asked storage for so far."""
+        return (
+            self.loader.stats()["storage_bytes"] if isinstance(self.loader.dataset, NativeDataset) else None
+        )
 
     def kept(self) -> tuple[int, int] | None:
+        """How many samples its cache holds, and the bytes that they take."""
         figures = self.loader.stats()["cache"]
         if figures is None:
             return None
         return sum(figures[form]["entries"] for form in ("encoded", "decoded")), figures["used_bytes"]
 
     def transport_seconds(self) -> float:
+        """How long the trainer has waited for finished batches to arrive so far."""
         waited: float = self.loader.stats()["stalls"]["transport"]
         return waited
 
@@ -73,6 +96,7 @@ class SutlerBench(Bench):
         return self._loader._agent is not None
 
     def draw(self, count: int) -> Batches:
+        """The first batches as the user's loader would draw them."""
         loader = self._loader
         if self.kind == "stream":
             return []
@@ -88,6 +112,7 @@ class SutlerBench(Bench):
         return drawn
 
     def open(self, batches: Batches, config: Config) -> SutlerProbe:
+        """A loader over these batches."""
         loader, dataset = self._loader, self.dataset
         if config.without is not None:
             dataset = without_transform(dataset, config.without)
@@ -126,7 +151,9 @@ class SutlerBench(Bench):
         arguments |= {"errors": loader.errors, "return_ids": loader.return_ids}
         single = loader.batch_sampler is None
         probe = SutlerProbe([index for batch in batches for index in batch] if single else batches)
-        arguments |= {"batch_size": None, "sampler": probe.order} if single else {"batch_sampler": probe.order}
+        arguments |= (
+            {"batch_size": None, "sampler": probe.order} if single else {"batch_sampler": probe.order}
+        )
         cache_bytes = 0 if config.ready else config.cache_bytes
         if cache_bytes:
             policy = self._cache.policy if self._cache is not None else "pinned"

@@ -6,7 +6,15 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from sutler.analysis.benches import Batches, Bench, Config, Probe, ready_samples, without_moving, without_transform
+from sutler.analysis.benches import (
+    Batches,
+    Bench,
+    Config,
+    Probe,
+    ready_samples,
+    without_moving,
+    without_transform,
+)
 
 
 class TorchProbe(Probe):
@@ -19,6 +27,7 @@ class TorchProbe(Probe):
         return iter(self.loader)
 
     def close(self) -> None:
+        """Ends its workers."""
         iterator = getattr(self.loader, "_iterator", None)
         shut_down = getattr(iterator, "_shutdown_workers", None)
         if shut_down is not None:
@@ -49,6 +58,7 @@ class TorchBench(Bench):
         return self._streams
 
     def draw(self, count: int) -> Batches:
+        """The first batches as the user's loader would draw them."""
         if self._streams:
             return []
         import torch
@@ -60,13 +70,19 @@ class TorchBench(Bench):
                 sampler = without_moving(self._loader.batch_sampler, self.dataset)
                 drawn = [list(batch) for batch in itertools.islice(iter(sampler), count)]
             else:
-                drawn = [[index] for index in itertools.islice(iter(without_moving(self._loader.sampler, self.dataset)), count)]
+                drawn = [
+                    [index]
+                    for index in itertools.islice(
+                        iter(without_moving(self._loader.sampler, self.dataset)), count
+                    )
+                ]
         finally:
             torch.random.set_rng_state(state)
         self.batch_size = max((len(batch) for batch in drawn), default=self.batch_size)
         return drawn
 
     def open(self, batches: Batches, config: Config) -> TorchProbe:
+        """A loader over these batches."""
         from torch.utils.data import DataLoader
 
         loader = self._loader

@@ -25,7 +25,9 @@ MOSTLY_WAITING = 0.5
 Questions = dict[str, tuple[WhatIf, ...]]
 
 
-def verified(measurement: Measurement, facts: dict[str, Any], questions: Questions) -> tuple[Questions, list[str]]:
+def verified(
+    measurement: Measurement, facts: dict[str, Any], questions: Questions
+) -> tuple[Questions, list[str]]:
     """The same questions, some of them with what a run gave; and what could not be run."""
     notes: list[str] = []
     found = dict(questions)
@@ -88,9 +90,7 @@ def _cache(
                 measurement.pages.read()
                 measurement.pages.keep(part)
 
-            return _rate(
-                measurement, lambda stack: measurement.open(stack, Config()), prepare
-            )
+            return _rate(measurement, lambda stack: measurement.open(stack, Config()), prepare)
 
     chosen = {_nearest(points, part * everything).value for part in CACHED}
     return _with(points, {value: (lambda value=value: run(value / everything)) for value in chosen})  # type: ignore[misc]

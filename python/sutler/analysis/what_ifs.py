@@ -11,7 +11,6 @@ from sutler.analysis.model import Interval, WhatIf
 from sutler.cache import read_size
 
 
-
 def change_of(changes: dict[str, Any]) -> dict[str, Any]:
     """The change as the core reads it.
 
@@ -58,7 +57,11 @@ def label_of(axis: str, value: Any) -> str:
         return size_label(float(value))
     if axis == "storage_mbps":
         return f"{value:,.0f} MB/s" if value >= 10 else f"{value:.2g} MB/s"
-    words = {"cores": ("core", "cores"), "remote": ("further machine", "further machines"), "jobs": ("job", "jobs")}
+    words = {
+        "cores": ("core", "cores"),
+        "remote": ("further machine", "further machines"),
+        "jobs": ("job", "jobs"),
+    }
     one, many = words[axis]
     return f"{value} {one if value == 1 else many}"
 

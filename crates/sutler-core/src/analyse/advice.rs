@@ -17,7 +17,7 @@ const GAIN_MIN: f64 = 1.05;
 /// Of what the best change brings, what a cheaper one must bring to be preferred.
 const GOOD_ENOUGH: f64 = 0.9;
 
-/// How far the run may fall behind the slowest of its parts. Beyond that, batches wait for single slow samples while others stand by.
+/// How far the run may fall behind what its parts can do together. Beyond that, batches wait for single slow samples while others stand by.
 const IN_STEP: f64 = 0.85;
 
 /// How the loader's code is written, so that what is recommended can be pasted there.
@@ -78,9 +78,9 @@ impl Facts {
                 gain: 1.0,
             });
         }
-        let slowest = self.slowest();
-        if self.measured.value < IN_STEP * slowest && self.workers > 0 && self.stalls.transport < 0.1 {
-            return Ok(self.out_of_step(setting, slowest, &shares));
+        let expected = self.modelled();
+        if self.measured.value < IN_STEP * expected && self.workers > 0 && self.stalls.transport < 0.1 {
+            return Ok(self.out_of_step(setting, expected, &shares));
         }
         let binding = if now.bound_by == "device" { self.largest_stall() } else { now.bound_by };
         let mut best: Option<(Candidate, f64)> = None;
@@ -125,13 +125,6 @@ impl Facts {
         })
     }
 
-    /// What the slowest part could do.
-    fn slowest(&self) -> f64 {
-        let fetch = self.fetch_rate(self.cache_bytes).value;
-        let hand_over = self.hand_over.map_or(f64::INFINITY, |rate| rate.value);
-        fetch.min(self.prepare.value).min(self.ingest.value).min(hand_over)
-    }
-
     fn shares(&self) -> String {
         format!(
             "The trainer spends {} of its time waiting for storage, {} for preparation and {} for finished batches to arrive.",
@@ -151,15 +144,15 @@ impl Facts {
     }
 
     /// Every part is fast enough, and batches come late all the same.
-    fn out_of_step(&self, setting: Setting, slowest: f64, shares: &str) -> Advice {
+    fn out_of_step(&self, setting: Setting, expected: f64, shares: &str) -> Advice {
         let code = match setting {
             Setting::Torch => "in_order=False",
             Setting::Native | Setting::Python | Setting::Stream => "order=\"ready\"",
         };
-        let gain = slowest / self.measured.value;
+        let gain = expected / self.measured.value;
         Advice {
             text: format!(
-                "No resource is used up: storage, processors and trainer each manage {slowest:.0} samples/s or more, and the trainer gets \
+                "No resource is used up: storage, processors and trainer together manage {expected:.0} samples/s, and the trainer gets \
                  {:.0}. {shares} Batches wait for single slow samples, or workers for one another. The cheapest change that may help: \
                  batches of what is ready ({code}); at best {gain:.2} times as fast.",
                 self.measured.value

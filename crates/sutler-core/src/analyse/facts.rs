@@ -191,6 +191,11 @@ impl Facts {
         self.prepare.times(expected / self.prepare.value)
     }
 
+    /// What the trainer should get as things are, as far as the model knows.
+    pub(super) fn modelled(&self) -> f64 {
+        self.reach(&Change::default(), |known| known.value).0
+    }
+
     /// What the trainer would get.
     ///
     /// # Errors
