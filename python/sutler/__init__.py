@@ -21,6 +21,7 @@ from sutler.errors import (
 from sutler.loader import Loader
 from sutler.planning import Plan, plan
 from sutler.prepared import PreparedDataset, deterministic
+from sutler.volumes import VolumeFolder, prepare_volumes
 
 __all__ = [
     "AudioFolder",
@@ -41,10 +42,12 @@ __all__ = [
     "Report",
     "SampleError",
     "SutlerError",
+    "VolumeFolder",
     "WorkerError",
     "__version__",
     "analyze",
     "deterministic",
     "get_worker_info",
     "plan",
+    "prepare_volumes",
 ]

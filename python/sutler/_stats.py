@@ -34,7 +34,9 @@ def _figures_of_source(loader: Loader) -> tuple[dict[str, Any], list[Failure]]:
     if job is None or not loader._room.is_here:
         return loader._last_figures
     metrics = json.loads(job.metrics()) | {"cache": loader._backend.cache_figures()}
-    return metrics, [Failure(*fields) for fields in job.failures()]
+    failures = [Failure(*fields) for fields in job.failures()]
+    selection = loader._selection
+    return metrics, failures if selection is None else selection.renamed_failures(failures)
 
 
 def describe(loader: Loader) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from sutler import _payload, _schema, _sutler, _worker_errors
+from sutler import _moment, _payload, _schema, _sutler, _worker_errors
 from sutler._collated import SHARED_BYTES_MIN, Collated, CollatedLayout, NotCollated
 from sutler._fetch import bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
 from sutler._parts import Parts, pack, parts_of
@@ -253,6 +253,7 @@ class Worker:
         self, epoch: int, keys: list[Any], numbers: tuple[int, ...], marks: tuple[int, ...] | None
     ) -> Iterator[Any]:
         """The samples of an order one after the other, or what they raised."""
+        _moment.enter(self._options.sample_seed, epoch)
         together: list[Any] | None = None
         if self._many is not None and len(keys) > 1:
             self._begin(keys[0])

@@ -24,6 +24,7 @@ mod sample;
 mod shard;
 mod shared;
 mod slots;
+mod words;
 
 pub use assembly::{Assembly, Place};
 pub use buckets::{BucketSpec, bucket_batches};
@@ -44,3 +45,4 @@ pub use shared::{
     Choice, EntryId, Home, JobKey, Leaving, Part, SHARED_MIXING, Seat, SharedError, SharedOrder,
     SharedSettings, SharedStats, Verdict, Wanting,
 };
+pub use words::{counted, grouped};

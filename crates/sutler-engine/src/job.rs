@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sutler_core::{Costs, JobKey};
 
-use crate::batch::block_bytes;
+use crate::batch::BlockShape;
 use crate::padded::Spares;
 use crate::pool::{Kind, Pool};
 use crate::{Arena, ArenaError, ErrorPolicy, Failure, Likeness, Metrics, Preparation, RowSpec};
@@ -81,6 +81,12 @@ pub(crate) struct Share {
     pub kind: Kind,
 }
 
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.pool.dismiss(self.name);
+    }
+}
+
 /// The failures of the epoch that was begun last; of an earlier one that is still running they are nobody's business.
 #[derive(Default)]
 pub(crate) struct EpochFailures {
@@ -110,12 +116,12 @@ impl Job {
         options: JobOptions,
         memory: impl FnOnce(usize, usize) -> Result<Arc<Arena>, ArenaError>,
     ) -> Result<Arc<Self>, ArenaError> {
-        let row = preparation.row();
+        let shape = BlockShape::of(&*preparation);
         // With no batch ahead none would ever be begun.
         let options = JobOptions { batches_ahead: options.batches_ahead.max(1), ..options };
-        let arena = match row {
+        let arena = match shape.row {
             RowSpec::Fixed { .. } => {
-                let bytes = block_bytes(row, options.batch_size).ok_or_else(|| ArenaError {
+                let bytes = shape.bytes(options.batch_size).ok_or_else(|| ArenaError {
                     bytes: usize::MAX,
                     source: std::io::Error::other("more bytes than the address space has"),
                 })?;
@@ -168,6 +174,12 @@ impl Job {
     #[must_use]
     pub fn row(&self) -> RowSpec {
         self.preparation.row()
+    }
+
+    /// What the memory of a batch holds.
+    #[must_use]
+    pub fn block_shape(&self) -> BlockShape {
+        BlockShape::of(&*self.preparation)
     }
 
     /// What other jobs over the same dataset may have in common with it.

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sutler_core::{Course, Form, SampleId, Span};
 
 use crate::batch::Outcome;
@@ -45,7 +45,7 @@ pub struct WorkerTimes {
 }
 
 /// Delivered samples by the form they were found in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
     /// Read from where the dataset lives.
     pub storage: u64,
@@ -64,6 +64,50 @@ impl Served {
             Form::Encoded => self.encoded += 1,
             Form::Decoded => self.decoded += 1,
             Form::Augmented => self.augmented += 1,
+        }
+    }
+}
+
+/// What was counted of samples: the part of the figures that adds up batch by batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Where the delivered samples were found.
+    pub served: Served,
+    /// Read requests to storage.
+    pub storage_reads: u64,
+    /// Bytes read from storage.
+    pub storage_bytes: u64,
+    /// Samples that had to be read from storage.
+    pub fetched: u64,
+    /// Samples whose decoder complained but went on.
+    pub warnings: u64,
+}
+
+impl Counts {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    /// What has been counted since an earlier count.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        self.with(before, u64::saturating_sub)
+    }
+
+    fn with(self, other: Self, put: fn(u64, u64) -> u64) -> Self {
+        Self {
+            served: Served {
+                storage: put(self.served.storage, other.served.storage),
+                encoded: put(self.served.encoded, other.served.encoded),
+                decoded: put(self.served.decoded, other.served.decoded),
+                augmented: put(self.served.augmented, other.served.augmented),
+            },
+            storage_reads: put(self.storage_reads, other.storage_reads),
+            storage_bytes: put(self.storage_bytes, other.storage_bytes),
+            fetched: put(self.fetched, other.fetched),
+            warnings: put(self.warnings, other.warnings),
         }
     }
 }
@@ -99,6 +143,15 @@ pub struct Snapshot {
     pub ready: Vec<u64>,
     /// What each worker has done.
     pub worker_times: Vec<WorkerTimes>,
+}
+
+impl Snapshot {
+    /// What was counted of samples.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let Self { served, storage_reads, storage_bytes, fetched, warnings, .. } = *self;
+        Counts { served, storage_reads, storage_bytes, fetched, warnings }
+    }
 }
 
 /// How fast a consumer goes. What it waits for an epoch's first batch is not counted: that is a beginning, not a pace.
@@ -234,6 +287,12 @@ impl Metrics {
 
     pub(crate) fn pace(&self) -> Pace {
         self.totals().pace
+    }
+
+    /// What was counted so far; cheaper than all figures.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.totals().counted.counts()
     }
 
     /// The figures so far.

@@ -38,6 +38,12 @@ pub enum Target<'a> {
 pub trait Place {
     /// The place; `None` when nobody wants the sample any more.
     fn target(&mut self) -> Option<Target<'_>>;
+
+    /// The place of the sample's second array, where the target is a row and there is a second array: see
+    /// [`Preparation::beside`].
+    fn beside(&mut self) -> Option<&mut [u8]> {
+        None
+    }
 }
 
 /// A place that is known beforehand.
@@ -131,6 +137,12 @@ pub struct Request {
 pub trait Preparation: Send + Sync {
     /// The memory a sample takes.
     fn row(&self) -> RowSpec;
+
+    /// Bytes of a second array that each sample has, where samples have one size: all of a batch make a block of their own behind
+    /// that of the rows. What has a buffer of its own has both in it, one after the other.
+    fn beside(&self) -> usize {
+        0
+    }
 
     /// How samples of different lengths become one block, where they do.
     fn padding(&self) -> Option<Padding> {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use sutler_core::{Assembly, EpochPlan, JobCursor, Ledger, SampleId};
 
-use crate::batch::{OpenBatch, block_bytes};
+use crate::batch::{BlockShape, OpenBatch};
 use crate::job::ServingOrder;
 use crate::pool::{Membership, Task};
 use crate::process::FIRST_KEYED;
@@ -86,6 +86,8 @@ impl Ticket {
 /// A run as workers see it; lives in the engine's shared state.
 pub(crate) struct RunState {
     pub id: u64,
+    /// The part in a pool of jobs that share what they prepare. It stands before the job so that it ends first: a job that ends says so to the pool.
+    membership: Option<Membership>,
     pub job: Arc<Job>,
     plan: EpochPlan,
     epoch: u32,
@@ -99,8 +101,6 @@ pub(crate) struct RunState {
     late: Option<(Assembly, u64)>,
     /// Samples known to be slow, to be begun before their turn, and those that are being prepared so.
     early: EarlyStarts,
-    /// The part in a pool of jobs that share what they prepare.
-    membership: Option<Membership>,
     /// An error that ends the run.
     broken: Option<RunError>,
 }
@@ -115,6 +115,7 @@ impl RunState {
         };
         let mut state = Self {
             id,
+            membership,
             job,
             plan,
             epoch,
@@ -124,7 +125,6 @@ impl RunState {
             delivered: 0,
             late,
             early: EarlyStarts::default(),
-            membership,
             broken: None,
         };
         state.ledger.extend(state.positions());
@@ -368,7 +368,7 @@ impl RunState {
     }
 
     fn batch_memory(&self, rows: usize) -> Result<Option<BatchMemory>, RunError> {
-        let bytes = block_bytes(self.job.preparation.row(), rows).unwrap_or(usize::MAX);
+        let bytes = BlockShape::of(&*self.job.preparation).bytes(rows).unwrap_or(usize::MAX);
         match &self.job.arena {
             // Where worker processes share memory and no slot of it is free, because the consumer hoards batches, the
             // samples of this one travel one by one.
@@ -384,9 +384,9 @@ impl RunState {
         samples: Vec<SampleId>,
         positions: Vec<u32>,
     ) {
-        let row = self.job.preparation.row();
+        let shape = BlockShape::of(&*self.job.preparation);
         self.in_flight.push_back(InFlight {
-            batch: Arc::new(OpenBatch::new(self.next_batch, rows, row, memory, self.job.spares.clone())),
+            batch: Arc::new(OpenBatch::new(self.next_batch, rows, shape, memory, self.job.spares.clone())),
             samples,
             positions,
             next_row: 0,

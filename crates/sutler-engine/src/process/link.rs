@@ -11,7 +11,7 @@
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use sutler_store::cache::{Extent, Memory};
 
 use super::handover::{Connection, Handover};
 use super::kept::{Looked, Prepared};
-use crate::memory::Mapping;
+use super::mailbox::{Mailbox, Watch};
 use crate::{Arena, Order, Parcel, Rows};
 
 const HEADER: usize = 9;
@@ -98,8 +98,7 @@ pub struct Link {
     cache_sent: bool,
     /// The counter between us, where it is a thread of this process.
     handover: Option<Arc<dyn Handover>>,
-    /// The worker's file, and the view of it.
-    mailbox: Option<(OwnedFd, Mapping)>,
+    mailbox: Arc<Mailbox>,
     scratch: Vec<u8>,
 }
 
@@ -115,7 +114,7 @@ impl Link {
             schema_sent: false,
             cache_sent: false,
             handover,
-            mailbox: None,
+            mailbox: Arc::default(),
             scratch: Vec::new(),
         }
     }
@@ -254,7 +253,7 @@ impl Link {
             let body = Body(&self.scratch);
             match kind {
                 b'W' => return Ok(Answer::Where),
-                b'M' => self.open_mailbox(body.number(0)? as usize, descriptor)?,
+                b'M' => self.mailbox.open(body.number(0)? as usize, descriptor)?,
                 b'P' => {
                     return Ok(Answer::Schema {
                         batch_bytes: body.number(0)? as usize,
@@ -284,13 +283,14 @@ impl Link {
         }
     }
 
-    /// How many samples of the current order the worker has finished: the first number in its mailbox.
+    /// How many samples of the current order the worker has finished.
     pub fn progress(&self) -> usize {
-        if let Some(handover) = &self.handover {
-            return handover.finished();
-        }
-        let bytes = self.mailbox.as_ref().and_then(|(_, mapping)| mapping.copy_out(0, 8));
-        bytes.and_then(|bytes| bytes.try_into().ok()).map_or(0, |bytes| u64::from_le_bytes(bytes) as usize)
+        self.watch().finished()
+    }
+
+    /// The same for somebody else to ask.
+    pub fn watch(&self) -> Watch {
+        Watch { mailbox: Arc::clone(&self.mailbox), handover: self.handover.clone() }
     }
 
     fn begin(&mut self, kind: u8) {
@@ -352,20 +352,6 @@ impl Link {
         Ok(())
     }
 
-    fn open_mailbox(&mut self, bytes: usize, descriptor: Option<OwnedFd>) -> Result<(), LinkError> {
-        let file = descriptor.or_else(|| self.mailbox.take().map(|(file, _)| file));
-        let file =
-            file.ok_or_else(|| LinkError::Broken("it announced a mailbox without a file".to_owned()))?;
-        let there = rustix::fs::fstat(&file).map_err(|errno| failed(&errno.into()))?.st_size as usize;
-        if bytes > there {
-            return Err(LinkError::Broken(format!("its mailbox has {there} bytes, not {bytes}")));
-        }
-        let mapping =
-            Mapping::of_file(file.as_fd(), bytes).map_err(|error| LinkError::Broken(error.to_string()))?;
-        self.mailbox = Some((file, mapping));
-        Ok(())
-    }
-
     /// What a worker left for us: in its mailbox, or on the counter.
     fn take_parcel(&self, offset: u64, length: u64) -> Result<Parcel, LinkError> {
         if length != HANDED_OVER {
@@ -382,8 +368,7 @@ impl Link {
             return Ok(Vec::new());
         }
         self.mailbox
-            .as_ref()
-            .and_then(|(_, mapping)| mapping.copy_out(offset, bytes))
+            .copy_out(offset, bytes)
             .ok_or_else(|| LinkError::Broken(format!("bytes {offset}+{bytes} are not in its mailbox")))
     }
 }
@@ -401,7 +386,7 @@ impl Body<'_> {
     }
 }
 
-fn failed(error: &std::io::Error) -> LinkError {
+pub(super) fn failed(error: &std::io::Error) -> LinkError {
     match error.kind() {
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::WouldBlock => LinkError::Closed,
         _ => LinkError::Broken(error.to_string()),

@@ -13,7 +13,9 @@ mod kept;
 mod keys;
 mod lifeline;
 mod link;
+mod mailbox;
 
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,6 +26,7 @@ use keys::Keys;
 pub use keys::{FIRST_KEYED, Key};
 pub use lifeline::end_with;
 use link::{Answer, Link, LinkError, RowAnswer};
+use mailbox::Watch;
 use sutler_core::{Form, SampleId};
 use sutler_store::cache::Cache;
 
@@ -84,6 +87,15 @@ struct Shared {
     slots: usize,
     whole_batches: bool,
     keeping: Option<Keeping>,
+    /// What each worker is at, for whoever waits too long. Filled when an order goes out, emptied when it is answered.
+    under_way: Mutex<BTreeMap<usize, UnderWay>>,
+}
+
+/// An order that a worker has not answered yet.
+struct UnderWay {
+    samples: Vec<SampleId>,
+    /// How far the worker is with it.
+    watch: Watch,
 }
 
 /// One generation of worker processes.
@@ -103,6 +115,10 @@ struct Workers {
 impl Shared {
     fn workers(&self) -> MutexGuard<'_, Workers> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, BTreeMap<usize, UnderWay>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,6 +142,7 @@ impl ProcessPreparation {
                 slots: options.slots,
                 whole_batches: options.whole_batches,
                 keeping: options.cache.map(Keeping::new),
+                under_way: Mutex::default(),
             }),
         }
     }
@@ -158,6 +175,18 @@ impl ProcessPreparation {
     #[must_use]
     pub fn schema(&self) -> Option<&[u8]> {
         self.shared.schema.get().map(|schema| schema.description.as_slice())
+    }
+
+    /// Which sample each worker is at that has an order, by the worker's number and as messages refer to it.
+    #[must_use]
+    pub fn under_way(&self) -> Vec<(usize, String)> {
+        let under_way = self.shared.under_way();
+        let at = |(&worker, order): (&usize, &UnderWay)| {
+            // One that has finished all of them waits for a row, or its answer is on the way.
+            let sample = order.samples.get(order.watch.finished())?;
+            Some((worker, self.shared.keys.name(*sample)))
+        };
+        under_way.iter().filter_map(at).collect()
     }
 
     /// Hangs up on all workers: whoever waits for one stops waiting, and the workers end.
@@ -317,7 +346,11 @@ impl ProcessPreparer {
     /// Has an order prepared by the worker and notes how long that took.
     fn ask(&mut self, order: &Order<'_>, places: &mut dyn Rows) -> Result<Vec<Elsewhere>, Lost> {
         let started = Instant::now();
-        let rows = self.converse(order, places)?;
+        let answered = self.converse(order, places);
+        if let Some(link) = &self.link {
+            self.shared.under_way().remove(&link.worker());
+        }
+        let rows = answered?;
         let each = started.elapsed() / rows.len().max(1) as u32;
         self.mean = Some(self.mean.map_or(each, |mean| (mean * 7 + each) / 8));
         let answers =
@@ -351,6 +384,8 @@ impl ProcessPreparer {
             link.announce_cache(keeping.cache().memory()).map_err(lost)?;
         }
         link.send_order(order, places, looked.as_ref()).map_err(lost)?;
+        let order_sent = UnderWay { samples: order.samples.to_vec(), watch: link.watch() };
+        shared.under_way().insert(link.worker(), order_sent);
         let mut rows: Vec<(RowAnswer, Form)> = Vec::with_capacity(order.samples.len());
         let worker = link.worker();
         let is_alive = || shared.workers().ended || shared.revive.is_alive(worker);

@@ -22,7 +22,7 @@ pub enum PipelineError {
         /// What the parser says.
         reason: String,
     },
-    /// An operation that cannot be run as written, or not on this clip.
+    /// An operation that cannot be run as written, or not on this sample.
     #[error("Transform {number} ({op}) cannot be used: {reason}.", number = index + 1)]
     Refused {
         /// Its place, from 0.
