@@ -1,5 +1,6 @@
 """Sutler reads, decodes and augments training samples, so that the accelerator never waits for them."""
 
+from sutler._hand_over import yield_point
 from sutler._sutler import __version__
 from sutler._worker_info import get_worker_info
 from sutler.analysis import Report, analyze
@@ -50,4 +51,5 @@ __all__ = [
     "get_worker_info",
     "plan",
     "prepare_volumes",
+    "yield_point",
 ]

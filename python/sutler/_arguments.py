@@ -73,6 +73,8 @@ def check_arguments(
     persistent_workers: bool,
     order: str,
     lateness: Any,
+    hand_over: Any,
+    overlap_epochs: Any,
     seed: Any,
     return_ids: Any,
     output: str,
@@ -164,6 +166,9 @@ def check_arguments(
             "order='shared' serves every sample once, in whatever order suits all jobs, so a sampler or batch_sampler "
             "has nothing to say; leave it out, or pass order='ready'"
         )
+    for name, switch in (("hand_over", hand_over), ("overlap_epochs", overlap_epochs)):
+        if not isinstance(switch, bool):
+            raise TypeError(f"{name} should be a bool, got {switch!r}")
     _check_integer("lateness", lateness, "a number of batches")
     if not 0 <= lateness < 2**32:
         raise ValueError(f"lateness should be a number of batches from 0 to 2**32 - 1, got {lateness}")

@@ -256,6 +256,8 @@ class ProcessBackend:
         self._policy = loader._policy
         self._persistent = loader.persistent_workers
         self._lateness = loader._lateness()
+        #: In strict order samples stay in the thread that PyTorch's users know them in.
+        self._hand_over = loader.hand_over and loader.order == "ready"
         #: Where a batch is made in one piece, one worker prepares all of it.
         self._whole_batches = loader._collates_in_workers() or (
             loader._batched() and bulk_getter(dataset) is not None
@@ -327,6 +329,7 @@ class ProcessBackend:
             errors_rate=self._policy.rate,
             lateness=self._lateness,
             cache=self.cache(),
+            hand_over=self._hand_over,
         )
 
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
@@ -356,6 +359,7 @@ class ProcessBackend:
             collate_batches=loader._collation() if loader._collates_in_workers() else None,
             leaves_out=self._policy.name != "raise",
             cache=self.cache() if wants_threads(loader.multiprocessing_context) else None,
+            hand_over=self._hand_over,
         )
 
     def announce_keys(self, job: _sutler.Job) -> None:

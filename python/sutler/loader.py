@@ -42,6 +42,7 @@ from sutler._stats import describe, figures_of, no_timeline, timeline_of
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
+from sutler._successor import Successor
 from sutler._threads import THREAD
 from sutler._words import counted
 from sutler.audio import LengthBuckets, check_lengths
@@ -91,6 +92,8 @@ class Loader(Generic[BatchType]):
         generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
         prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making.
         persistent_workers: Keep workers that run Python between epochs; native threads always stay.
+        overlap_epochs: Begin the next epoch while the last batches of this one are served, so that its first batch is
+            ready at once. It is begun after the last epoch, too, and then called off.
         in_order: ``False`` is ``order="ready"``.
         order: ``"strict"``, the default: the seeded permutation exactly. ``"ready"``: the same samples in batches as
             they get ready, so that a slow one holds up nobody; what a batch sampler drew stays together. Of a stream,
@@ -99,6 +102,8 @@ class Loader(Generic[BatchType]):
             prepared for one job serves all that have the same dataset and transform.
         lateness: By how many batches a slow sample may be late in ``"ready"`` and ``"shared"``; has no meaning for a
             stream.
+        hand_over: In ``"ready"``, let a worker process put a slow sample aside between two transforms and take up
+            another, in another of its threads. ``False`` for a dataset that must stay in one thread.
         seed: With the epoch and the sample's index, decides all randomness.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
@@ -152,6 +157,8 @@ class Loader(Generic[BatchType]):
         in_order: bool = True,
         order: Order | None = None,
         lateness: int = 8,
+        hand_over: bool = True,
+        overlap_epochs: bool = False,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
@@ -195,6 +202,8 @@ class Loader(Generic[BatchType]):
             persistent_workers=persistent_workers,
             order=self.order,
             lateness=lateness,
+            hand_over=hand_over,
+            overlap_epochs=overlap_epochs,
             seed=seed,
             return_ids=return_ids,
             output=self.output,
@@ -238,6 +247,9 @@ class Loader(Generic[BatchType]):
         self.persistent_workers = persistent_workers
         self.in_order = self.order == "strict"
         self.lateness = lateness
+        self.hand_over = hand_over
+        self.overlap_epochs = overlap_epochs
+        self._successor = Successor()
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
         self._place = place_in_job(rank, world_size)
         if world_size is not None and (sampler is not None or batch_sampler is not None):
@@ -397,7 +409,7 @@ class Loader(Generic[BatchType]):
         before = sum(not iterator.begun for iterator in self._iterators)
         position = self._first_position(self._clock.epoch + before)
         position.drawing = self._draw(position.epoch)
-        iterator = EpochIterator(self, position)
+        iterator = self._successor.take(self, position) or EpochIterator(self, position)
         self._iterators.add(iterator)
         if self.progress:
             from sutler._progress import ProgressIterator
@@ -570,6 +582,7 @@ class Loader(Generic[BatchType]):
             return
         self._closed = True
         self._remember_figures()
+        self._successor.close()
         for iterator in list(self._iterators):
             iterator.close()  # leaves what belongs to the parent of a forked child alone, as all of this does
         if self._streams is not None:

@@ -85,6 +85,7 @@ impl Bench {
                 "loader_rounds_per_s": loader,
                 "bare_rounds_per_s": bare,
                 "stages": stages,
+                "slow_share": snapshot.slow_share,
             });
             report::print(&format!("{facts:#}\n"));
             return Ok(());
@@ -114,6 +115,14 @@ impl Bench {
                 vec!["loader / bare loop".into(), report::percent(efficiency)],
             ],
         );
+        let slow = &snapshot.slow_share;
+        if slow.mean > 0.0 {
+            text += &format!(
+                "\n{} of the samples took longer than {}: they are slow, and order=\"ready\" keeps batches from waiting for them.\n",
+                report::percent(slow.mean),
+                report::seconds(slow.threshold)
+            );
+        }
         if !broken.is_empty() {
             text += &format!(
                 "\n{} {} broken and left out; `sutler inspect` lists what is.\n",

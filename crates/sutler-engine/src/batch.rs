@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sutler_core::{Course, SampleId};
 
@@ -23,8 +23,10 @@ pub struct OwnSample {
 pub(crate) struct Outcome {
     pub record: SampleRecord,
     pub finished: Instant,
-    /// The number of the worker.
+    /// The number of the worker, of the last one where there were several.
     pub worker: usize,
+    /// Whether it made room for others in between.
+    pub put_aside: bool,
     /// `None` when all went well.
     pub failure: Option<Failure>,
     /// The sample, where it is not in the batch's memory.
@@ -113,10 +115,9 @@ impl OpenBatch {
         self.outcomes[row].get().is_none_or(|outcome| outcome.failure.is_some())
     }
 
-    /// How long the sample of a finished row took, unless it failed.
-    pub fn cost(&self, row: usize) -> Option<Duration> {
-        let outcome = self.outcomes[row].get().filter(|outcome| outcome.failure.is_none())?;
-        Some(outcome.record.fetch + outcome.record.decode + outcome.record.augment)
+    /// What happened to the sample of a finished row, unless it failed.
+    pub fn good_record(&self, row: usize) -> Option<&SampleRecord> {
+        self.outcomes[row].get().filter(|outcome| outcome.failure.is_none()).map(|outcome| &outcome.record)
     }
 
     /// The finished batch of these samples, in the consumer's hands. `label` tells each sample's label.

@@ -9,6 +9,7 @@ mod audio;
 mod bare;
 mod batch;
 mod crew;
+mod crossing;
 mod engine;
 mod failure;
 mod image;
@@ -25,7 +26,9 @@ mod reading;
 mod run;
 mod run_state;
 mod streamed;
+mod ticket;
 mod timeline;
+mod toolbox;
 mod volume;
 mod waits;
 
@@ -38,12 +41,12 @@ pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
 pub use job::{Job, JobOptions, ServingOrder};
 pub use memory::{Arena, ArenaError, BatchMemory};
-pub use metrics::{Counts, Metrics, Served, Snapshot, StageSummary, WorkerTimes};
+pub use metrics::{Counts, Metrics, Served, SlowShareSummary, Snapshot, StageSummary, WorkerTimes};
 pub use padded::{Padded, Padding};
 pub use pool::Pool;
 pub use preparation::{
-    Common, Elsewhere, Exchange, ForeignRow, Likeness, Order, Parcel, Place, Preparation, Preparer, Request,
-    RowSpec, Rows, SampleRecord, SharedRow, Target,
+    Boundary, Common, Elsewhere, Exchange, ForeignRow, Likeness, NoBoundary, Order, Parcel, Place,
+    Preparation, Preparer, Progress, Request, RowSpec, Rows, SampleRecord, SharedRow, Target, Unfinished,
 };
 pub use process::{
     Connection, FIRST_KEYED, Handover, Key, ProcessOptions, ProcessPreparation, Revive, end_with,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use sutler_core::{Course, Form, SampleId, Span};
+use sutler_core::{Course, Form, SampleId, SlowShare, Span};
 
 use crate::batch::Outcome;
 use crate::timeline::{BatchEntry, SampleEntry, Timeline};
@@ -112,6 +112,27 @@ impl Counts {
     }
 }
 
+/// How many of the samples in a batch were slow, over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SlowShareSummary {
+    /// Samples that took longer than so many seconds count as slow; 0 while too little is known.
+    pub threshold: f64,
+    /// The share of all samples that were slow.
+    pub mean: f64,
+    /// The share over time: one number for so many batches, in order.
+    pub series: Vec<f64>,
+    /// So many batches.
+    pub batches_per_point: u32,
+}
+
+impl SlowShareSummary {
+    fn of(share: &SlowShare) -> Self {
+        let (series, batches_per_point) = share.series();
+        let threshold = share.slow_after().map_or(0.0, |microseconds| microseconds as f64 / 1e6);
+        Self { threshold, mean: share.mean(), series: series.to_vec(), batches_per_point }
+    }
+}
+
 /// All figures of a job up to now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Snapshot {
@@ -139,6 +160,8 @@ pub struct Snapshot {
     pub fetched: u64,
     /// Time per sample in each stage.
     pub stages: Vec<(&'static str, StageSummary)>,
+    /// How many of the samples in a batch were slow, over time.
+    pub slow_share: SlowShareSummary,
     /// How often so many batches were finished when one was asked for: none, one, two and so on.
     pub ready: Vec<u64>,
     /// What each worker has done.
@@ -183,6 +206,7 @@ struct Totals {
     fetch: Histogram<u64>,
     decode: Histogram<u64>,
     augment: Histogram<u64>,
+    slow_share: SlowShare,
 }
 
 impl Totals {
@@ -212,6 +236,7 @@ impl Default for Metrics {
                 fetch: histogram(),
                 decode: histogram(),
                 augment: histogram(),
+                slow_share: SlowShare::default(),
             }),
         }
     }
@@ -255,8 +280,12 @@ impl Metrics {
                 fetch: record.fetch.as_secs_f64(),
                 decode: record.decode.as_secs_f64(),
                 augment: record.augment.as_secs_f64(),
+                finished: timeline.at(outcome.finished),
+                put_aside: outcome.put_aside,
             });
         }
+        let good = outcomes.iter().filter(|outcome| outcome.failure.is_none());
+        totals.slow_share.note(good.map(|outcome| outcome.record.work_micros()));
         let delivered = delivery.samples as u64;
         totals.counted.samples += delivered;
         totals.counted.batches += u64::from(delivered > 0);
@@ -304,6 +333,7 @@ impl Metrics {
             wait_seconds: totals.waits.wait_seconds,
             stalls: totals.waits.stalls,
             ready: totals.waits.ready.clone(),
+            slow_share: SlowShareSummary::of(&totals.slow_share),
             stages: totals.stages().map(|(name, times)| (name, summary(times))).to_vec(),
             ..totals.counted.clone()
         }
@@ -384,7 +414,7 @@ mod tests {
         let decode = Duration::from_millis(prep_ms);
         let record = SampleRecord { started, fetch, decode, storage_reads: 1, ..SampleRecord::start() };
         let finished = started + fetch + decode;
-        Outcome { record, finished, worker: 1, failure: None, own: None, foreign: None }
+        Outcome { record, finished, worker: 1, put_aside: false, failure: None, own: None, foreign: None }
     }
 
     #[test]

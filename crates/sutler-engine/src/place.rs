@@ -8,7 +8,7 @@ use crate::batch::{OpenBatch, Outcome};
 use crate::engine::Shared;
 use crate::padded::Spares;
 use crate::preparation::{Place, Rows, SharedRow, Target};
-use crate::run_state::{Ticket, TicketRows};
+use crate::ticket::{Ticket, TicketRows};
 use crate::{OwnSample, RowSpec, streamed};
 
 /// One sample's right to a row.

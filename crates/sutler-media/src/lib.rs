@@ -15,6 +15,6 @@ pub use decode::{DecodeError, Decoded, Decoder, Format, Header, Limits, Request,
 pub use image::decoded::{DecodedForm, DecodedLayout, Rows};
 pub use image::op::{self, Op};
 pub use image::pipeline::{
-    DType, Layout, OutputSpec, Pipeline, PipelineError, PipelineOptions, Plan, Worker,
+    DType, DecodedPixels, Layout, OutputSpec, Pipeline, PipelineError, PipelineOptions, Plan, Worker,
 };
 pub use image::{Pixels, Rect, Size};

@@ -289,7 +289,7 @@ impl Job {
     /// A job whose samples are prepared by worker processes or threads. `revive` is called with a worker's number to start
     /// it anew and returns the way to it, `is_alive` to tell whether it runs, `post_mortem` how it ended.
     #[staticmethod]
-    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, cache=None))]
+    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, cache=None, hand_over=false))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
         batch_size: usize,
@@ -305,6 +305,7 @@ impl Job {
         errors_rate: Option<f64>,
         lateness: Option<u32>,
         cache: Option<&Cache>,
+        hand_over: bool,
     ) -> PyResult<Self> {
         let policy = parse_policy(errors, errors_max, errors_rate)?;
         let processes = ProcessPreparation::new(ProcessOptions {
@@ -313,6 +314,7 @@ impl Job {
             slots: batches_ahead + batches_held,
             whole_batches,
             cache: cache.map(|cache| Arc::clone(&cache.inner)),
+            hand_over,
         });
         let options = JobOptions {
             batch_size,

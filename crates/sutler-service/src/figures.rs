@@ -149,6 +149,8 @@ fn sum(one: &Value, other: &Value) -> Value {
             _ => (a.as_f64().unwrap_or(0.0) + b.as_f64().unwrap_or(0.0)).into(),
         },
         (Value::Object(a), Value::Object(b)) if is_summary(a) && is_summary(b) => mix(a, b),
+        // A series cannot be added to another; the one that goes on is the one of interest.
+        (Value::Object(_), Value::Object(b)) if b.contains_key("series") => other.clone(),
         (Value::Object(a), Value::Object(b)) => {
             let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
             let part = |map: &Map<String, Value>, name| map.get(name).cloned().unwrap_or(Value::Null);
@@ -199,6 +201,7 @@ mod tests {
                 "storage_reads": reads,
                 "stalls": { "fetch": 0.5 },
                 "stages": [["decode", { "count": count, "mean": mean, "p50": mean, "p99": mean }]],
+                "slow_share": { "mean": mean, "series": [mean, mean] },
             })
         };
         let mut figures = Figures::default();
@@ -208,6 +211,7 @@ mod tests {
         let all = sum(&figures.before, &figures.now);
         assert_eq!(all["storage_reads"], 7);
         assert_eq!(all["stalls"]["fetch"], 1.0);
+        assert_eq!(all["slow_share"], json!({ "mean": 2.0, "series": [2.0, 2.0] }));
         assert_eq!(
             all["stages"][0],
             json!(["decode", { "count": 40, "mean": 1.75, "p50": 1.75, "p99": 1.75 }])

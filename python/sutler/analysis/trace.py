@@ -128,10 +128,16 @@ def _stages(sample: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
 
 
 def _workers(rank: int, samples: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for sample in samples:
+    for number, sample in enumerate(samples):
+        track = sample["worker"] + 1
+        about = {"sample": sample["sample"], "batch": sample["batch"]}
+        if sample["put_aside"]:
+            # It was worked at in several stretches, by whoever had time: a track of its own, beside those of workers.
+            one = {"cat": "put aside", "id": number, "args": about}
+            yield _event("b", rank, track, "slow sample", _nanos(sample["begun"]), **one)
+            yield _event("e", rank, track, "slow sample", _nanos(sample["finished"]), **one)
+            continue
         for stage, begin, end in _stages(sample):
-            track = sample["worker"] + 1
-            about = {"sample": sample["sample"], "batch": sample["batch"]}
             yield _slice(rank, track, stage, stage, begin, end, **about)
 
 
@@ -143,7 +149,7 @@ def _arrows(
     by_batch: dict[int, list[tuple[int, int, int]]] = {}
     for sample in samples:
         stages = list(_stages(sample))
-        if stages:
+        if stages and not sample["put_aside"]:
             _, begin, end = stages[-1]
             by_batch.setdefault(sample["batch"], []).append((end, begin, sample["worker"]))
     for number, batch in enumerate(batches):

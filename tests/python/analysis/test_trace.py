@@ -100,6 +100,25 @@ def test_the_batches_of_a_report() -> None:
     assert {event["name"] for event in named(trace, "fetch")} == {"for fetch"}
 
 
+def test_a_sample_that_made_room_for_others() -> None:
+    sample = {
+        "sample": 3,
+        "batch": 0,
+        "worker": 0,
+        "begun": 0.1,
+        "fetch": 0.01,
+        "decode": 0.2,
+        "augment": 0.0,
+    }
+    beside = sample | {"sample": 4, "begun": 0.15, "finished": 0.37, "put_aside": False}
+    timeline = timeline_of_batches(findings(batches=3).timeline)
+    timeline["samples"] = [sample | {"finished": 0.9, "put_aside": True}, beside]
+    trace = trace_of(timeline)
+    check_trace(trace)
+    assert [event["ph"] for event in trace["traceEvents"] if event["name"] == "slow sample"] == ["b", "e"]
+    assert {event["args"]["sample"] for event in named(trace, "decode")} == {4}
+
+
 def test_the_rules_find_what_is_wrong() -> None:
     with pytest.raises(AssertionError):
         check_nesting([(0.0, 10.0), (5.0, 15.0)])

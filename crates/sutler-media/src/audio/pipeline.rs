@@ -65,6 +65,17 @@ pub struct Plan {
     pub(super) drawn: Vec<Drawn>,
 }
 
+impl Plan {
+    /// How many times as long as it was the clip will be, by the speeds that were drawn for it.
+    #[must_use]
+    pub fn stretch(&self) -> f64 {
+        self.drawn.iter().fold(1.0, |stretch, drawn| match drawn {
+            Drawn::Speed(speed) => stretch / speed,
+            _ => stretch,
+        })
+    }
+}
+
 impl Pipeline {
     /// Checks the operations.
     ///
