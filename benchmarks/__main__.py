@@ -26,6 +26,7 @@ from benchmarks import (
     startup,
     streams,
     worker_memory,
+    workloads,
 )
 from benchmarks.outcome import NameTakenError, document, folder_for, save
 from benchmarks.worker import ContenderError
@@ -46,10 +47,11 @@ BENCHMARKS = {
     "agent": agent,
     "reads": reads,
     "convergence": convergence,
+    "workloads": workloads,
     "analyser": analyser,
 }
 #: Benchmarks whose samples are no photos.
-WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads", "convergence", "analyser"}
+WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads", "convergence", "workloads", "analyser"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

@@ -34,7 +34,9 @@ def _figures_of_source(loader: Loader) -> tuple[dict[str, Any], list[Failure]]:
     if job is None or not loader._room.is_here:
         return loader._last_figures
     metrics = json.loads(job.metrics()) | {"cache": loader._backend.cache_figures()}
-    return metrics, [Failure(*fields) for fields in job.failures()]
+    failures = [Failure(*fields) for fields in job.failures()]
+    selection = loader._selection
+    return metrics, failures if selection is None else selection.renamed_failures(failures)
 
 
 def describe(loader: Loader) -> dict[str, Any]:
@@ -60,6 +62,9 @@ def describe(loader: Loader) -> dict[str, Any]:
         "unique_fraction": loader._drawing.unique_fraction if loader._drawing else 1.0,
         "cache": metrics["cache"] if "cache" in metrics else loader._cache_figures(),
         "stages": dict(metrics.get("stages", [])),
+        "slow_share": metrics.get(
+            "slow_share", {"threshold": 0.0, "mean": 0.0, "series": [], "batches_per_point": 1}
+        ),
         "ready": metrics.get("ready", []),
         "worker_times": metrics.get("worker_times", []),
         "workers": loader._workers(),

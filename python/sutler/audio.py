@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
-from sutler._arguments import place_in_job
+from sutler._arguments import check_seed, place_in_job
+from sutler._sampling import check_epoch
+from sutler._selection import origin_of, selection_of
+from sutler._words import counted
 from sutler.datasets import BYTES_MAX, Io, NativeDataset
 from sutler.transforms import lower_audio
 from sutler.transforms.tail import seeded
+
+if TYPE_CHECKING:
+    from torch.utils.data import Subset
 
 #: A clip with more values in all channels is refused: four and a half hours of speech, a gibibyte when decoded.
 VALUES_MAX = 1 << 28
@@ -57,6 +65,8 @@ class AudioFolder(NativeDataset):
         torch.Size([4, 40]) True
     """
 
+    content = "sound"
+
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -73,6 +83,7 @@ class AudioFolder(NativeDataset):
         bytes_max: int = BYTES_MAX,
         progress: bool | None = None,
     ) -> None:
+        _check_duration(max_duration)
         self.root = os.fspath(root)
         self.mono = mono
         self.max_duration = max_duration
@@ -139,6 +150,17 @@ class AudioFolder(NativeDataset):
         return [f"Root location: {self.root}"]
 
 
+def _check_duration(seconds: Any) -> None:
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
+        raise TypeError(f"max_duration should be a number of seconds, or None for no limit, got {seconds!r}")
+    if not float(seconds) > 0:  # nor a NaN
+        raise ValueError(
+            f"max_duration should be a positive number of seconds, or None for no limit, got {seconds!r}"
+        )
+
+
 class LengthBuckets:
     """Batches of samples of similar length, for a loader's ``batch_sampler``: less padding, and still random.
 
@@ -147,7 +169,8 @@ class LengthBuckets:
     get batches of similar length in each step, and equally many. The loader tells it the epoch, and resumes exactly.
 
     Args:
-        lengths: An :class:`AudioFolder`, whose durations are taken, or the length of every sample.
+        lengths: An :class:`AudioFolder`, or a ``Subset`` of one, whose durations are taken; or the length of every
+            sample.
         batch_size: Samples in a batch.
         buckets: How many buckets. More make for less padding and less randomness.
         shuffle: If not, batches come from short to long.
@@ -165,7 +188,7 @@ class LengthBuckets:
 
     def __init__(
         self,
-        lengths: AudioFolder | Sequence[float],
+        lengths: AudioFolder | Subset[Any] | Sequence[float],
         batch_size: int,
         *,
         buckets: int = 8,
@@ -178,11 +201,8 @@ class LengthBuckets:
         for name, value in (("batch_size", batch_size), ("buckets", buckets)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
-        durations = lengths.durations if isinstance(lengths, AudioFolder) else lengths
-        # The native side compares whole numbers; a microsecond is finer than any sample.
-        self._lengths = [round(length * 1_000_000) for length in durations]
-        if any(length < 0 for length in self._lengths):
-            raise ValueError("lengths should not be negative")
+        check_seed(seed)
+        self._lengths = _in_microseconds(_lengths_in(lengths))
         self.batch_size = batch_size
         self.buckets = buckets
         self.shuffle = shuffle
@@ -196,7 +216,12 @@ class LengthBuckets:
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch; a loader does so itself."""
-        self.epoch = epoch
+        self.epoch = check_epoch(epoch)
+
+    @property
+    def samples(self) -> int:
+        """How many samples its batches are drawn from."""
+        return len(self._lengths)
 
     def __iter__(self) -> Iterator[list[int]]:
         rank, world_size = self._place()
@@ -219,6 +244,50 @@ class LengthBuckets:
         _, world_size = self._place()
         step = self.batch_size * world_size
         return len(self._lengths) // step if self.drop_last else -(-len(self._lengths) // step)
+
+
+def check_lengths(batch_sampler: Any, dataset: Any) -> None:
+    """Raises for buckets that were made for another number of samples than a loader's dataset has."""
+    if isinstance(batch_sampler, LengthBuckets) and batch_sampler.samples != len(dataset):
+        raise ValueError(
+            f"the LengthBuckets were made of {counted(batch_sampler.samples, 'length')}, and the dataset has "
+            f"{counted(len(dataset), 'sample')}; make them of the dataset that the loader is given"
+        )
+
+
+def _lengths_in(given: Any) -> Sequence[Any]:
+    """The lengths that a ``lengths=`` argument gives or stands for."""
+    origin = origin_of(given)
+    if isinstance(origin, AudioFolder):
+        part, durations = selection_of(given), origin.durations
+        return durations if part is None else [durations[number] for number in part.numbers]
+    if isinstance(origin, NativeDataset):
+        raise TypeError(
+            f"lengths should be an AudioFolder or the length of every sample, and {type(origin).__name__} holds "
+            "images, which have none; leave LengthBuckets out"
+        )
+    try:
+        return list(given)
+    except TypeError:
+        raise TypeError(
+            f"lengths should be an AudioFolder or the length of every sample, got {given!r}"
+        ) from None
+
+
+def _in_microseconds(lengths: Sequence[Any]) -> list[int]:
+    """Whole numbers, which the native side compares; a microsecond is finer than any sample."""
+    rounded = []
+    for sample, length in enumerate(lengths):
+        try:
+            number = float(length)
+        except (TypeError, ValueError):
+            raise TypeError(f"lengths should be numbers, and that of sample {sample} is {length!r}") from None
+        if not 0 <= number < math.inf:  # nor a NaN
+            raise ValueError(
+                f"lengths should be finite and not negative, and that of sample {sample} is {length!r}"
+            )
+        rounded.append(round(number * 1_000_000))
+    return rounded
 
 
 __all__: Sequence[str] = ["AudioFolder", "LengthBuckets"]

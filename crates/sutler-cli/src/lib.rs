@@ -10,8 +10,10 @@ mod demo;
 mod inspect;
 pub mod photos;
 pub mod plan;
+mod prepare;
 mod report;
 mod serve;
+pub mod volumes;
 
 pub use analyze::Analyze;
 use clap::error::ErrorKind;
@@ -32,6 +34,7 @@ enum Command {
     Analyze(Analyze),
     Inspect(inspect::Inspect),
     Plan(plan::Plan),
+    Prepare(prepare::Prepare),
     Serve(serve::Serve),
 }
 
@@ -57,10 +60,13 @@ pub fn run(
             return code;
         }
     };
-    if let Command::Serve(serve) = &parsed.command
-        && let Some(text) = serve.contradiction()
-    {
-        let _ = Arguments::command().error(ErrorKind::ArgumentConflict, text).print();
+    let contradiction = match &parsed.command {
+        Command::Serve(serve) => serve.contradiction().map(|text| ("serve", text)),
+        Command::Prepare(prepare) => prepare.contradiction().map(|text| ("prepare", text)),
+        _ => None,
+    };
+    if let Some((command, text)) = contradiction {
+        let _ = refusal(command, text).print();
         return 2;
     }
     let result = match parsed.command {
@@ -69,6 +75,7 @@ pub fn run(
         Command::Analyze(analyze) => analyse(&analyze),
         Command::Inspect(inspect) => inspect.run(),
         Command::Plan(plan) => plan.run(),
+        Command::Prepare(prepare) => prepare.run(),
         Command::Serve(serve) => serve.run(),
     };
     match result {
@@ -77,5 +84,15 @@ pub fn run(
             eprintln!("error: {error}");
             1
         }
+    }
+}
+
+/// What is wrong with the arguments of a command, with the usage of that very command beside it.
+fn refusal(command: &str, text: String) -> clap::Error {
+    let mut all = Arguments::command();
+    all.build();
+    match all.find_subcommand_mut(command) {
+        Some(command) => command.error(ErrorKind::ArgumentConflict, text),
+        None => all.error(ErrorKind::ArgumentConflict, text),
     }
 }

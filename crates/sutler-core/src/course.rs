@@ -53,6 +53,13 @@ impl Course {
     /// The course of a batch of these samples from a moment on until it was ready.
     #[must_use]
     pub fn of(spans: &[Span], from: u64, ready: u64) -> Self {
+        let during = |span: &&Span| span.finished > from && span.begun < ready;
+        if spans.iter().filter(during).all(|span| span.fetched <= span.begun.max(from)) {
+            // Where nothing was fetched, as in worker processes that say nothing of it, there is nothing to tell apart.
+            let worked = spans.iter().any(|span| during(&span));
+            let slice = Slice { nanos: ready.saturating_sub(from), fetch: worked.then_some(0.0) };
+            return Self { slices: vec![slice] };
+        }
         // Each change is a moment and what it adds to the number of samples being fetched and being prepared.
         let mut changes: Vec<(u64, i32, i32)> = Vec::with_capacity(3 * spans.len());
         let within = |moment: u64| moment.clamp(from, ready.max(from));
@@ -184,6 +191,12 @@ mod tests {
         let course = Course::of(&[span(60, 30, 10)], 0, 100);
         assert_eq!(course.split(100), Split { fetch: 75.0, prep: 25.0, idle: 0.0 });
         assert_eq!(course.split(400), Split { fetch: 300.0, prep: 100.0, idle: 0.0 });
+    }
+
+    #[test]
+    fn without_fetching_all_is_preparation() {
+        let course = Course::of(&[span(0, 0, 50), span(70, 0, 30)], 20, 100);
+        assert_eq!(course.split(80), Split { fetch: 0.0, prep: 80.0, idle: 0.0 });
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod crew;
 mod fingerprint;
 mod form;
 mod keep;
+mod lanes;
 mod ledger;
 mod order;
 mod permutation;
@@ -24,6 +25,7 @@ mod sample;
 mod shard;
 mod shared;
 mod slots;
+mod words;
 
 pub use assembly::{Assembly, Place};
 pub use buckets::{BucketSpec, bucket_batches};
@@ -33,6 +35,9 @@ pub use crew::{Crew, CrewLimits, CrewObservation, CrewReason};
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;
 pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, ShelfStats, divide};
+pub use lanes::{
+    Durations, Experience, Hints, Lanes, SlowShare, Traffic, Turn, Verdict as LaneVerdict, Waiting,
+};
 pub use ledger::{Ledger, LedgerError, SavedLedger};
 pub use order::{BatchPlan, EpochPlan, JobCursor, JobSpec, OrderError};
 pub use permutation::Permutation;
@@ -44,3 +49,4 @@ pub use shared::{
     Choice, EntryId, Home, JobKey, Leaving, Part, SHARED_MIXING, Seat, SharedError, SharedOrder,
     SharedSettings, SharedStats, Verdict, Wanting,
 };
+pub use words::{counted, grouped};

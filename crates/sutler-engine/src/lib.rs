@@ -9,6 +9,7 @@ mod audio;
 mod bare;
 mod batch;
 mod crew;
+mod crossing;
 mod engine;
 mod failure;
 mod image;
@@ -25,30 +26,34 @@ mod reading;
 mod run;
 mod run_state;
 mod streamed;
+mod ticket;
 mod timeline;
+mod toolbox;
+mod volume;
 mod waits;
 
 pub use audio::{AudioPreparation, audio_headers};
 pub use bare::bare_rate;
-pub use batch::{Batch, Made, OwnSample, Received};
+pub use batch::{Batch, BlockShape, Made, OwnSample, Received};
 pub use crew::{CrewChange, LOOK_EVERY};
 pub use engine::{Engine, StartError, usable_cores, what_is_left};
 pub use failure::{ErrorPolicy, Failure, RunError};
 pub use image::ImagePreparation;
 pub use job::{Job, JobOptions, ServingOrder};
 pub use memory::{Arena, ArenaError, BatchMemory};
-pub use metrics::{Metrics, Served, Snapshot, StageSummary, WorkerTimes};
+pub use metrics::{Counts, Metrics, Served, SlowShareSummary, Snapshot, StageSummary, WorkerTimes};
 pub use padded::{Padded, Padding};
 pub use pool::Pool;
 pub use preparation::{
-    Common, Elsewhere, Exchange, ForeignRow, Likeness, Order, Parcel, Place, Preparation, Preparer, Request,
-    RowSpec, Rows, SampleRecord, SharedRow, Target,
+    Boundary, Common, Elsewhere, Exchange, ForeignRow, Likeness, NoBoundary, Order, Parcel, Place,
+    Preparation, Preparer, Progress, Request, RowSpec, Rows, SampleRecord, SharedRow, Target, Unfinished,
 };
 pub use process::{
     Connection, FIRST_KEYED, Handover, Key, ProcessOptions, ProcessPreparation, Revive, end_with,
 };
-pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};
+pub use profile::{Measured, ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use reading::{Delivered, read_once, recall_once};
 pub use run::{Canceller, Next, Run};
 pub use timeline::{BatchEntry, SampleEntry, Timeline};
+pub use volume::{VolumePreparation, read_volume};
 pub use waits::{Delivery, Handling, Stalls, Waits};

@@ -42,6 +42,7 @@ pub struct Run {
     ready_when_asked: Option<usize>,
     /// Whether batches tell how they came about.
     keeps_courses: bool,
+    begun: bool,
     ended: bool,
     broken: Option<RunError>,
 }
@@ -56,7 +57,6 @@ impl Run {
     ) -> Self {
         let cursor = plan.cursor_after(0);
         let id = shared.add_run(|id| RunState::new(id, Arc::clone(&job), plan, epoch, membership));
-        *job.epoch_failures() = EpochFailures { run: id, list: Vec::new() };
         Self {
             shared,
             id,
@@ -68,6 +68,7 @@ impl Run {
             waiting_since: None,
             ready_when_asked: None,
             keeps_courses: false,
+            begun: false,
             ended: false,
             broken: None,
         }
@@ -110,6 +111,10 @@ impl Run {
     /// When a sample failed and the policy is to stop; asking again gives the same error, and [`Run::cursor`] stays
     /// before the batch, so that an epoch resumed from there loses nothing. A job that goes on passes over the batch.
     pub fn next(&mut self, timeout: Duration) -> Result<Next, RunError> {
+        if !std::mem::replace(&mut self.begun, true) {
+            // Only now: an earlier epoch may have been under way until here.
+            *self.job.epoch_failures() = EpochFailures { run: self.id, list: Vec::new() };
+        }
         let called = Instant::now();
         let mut requested = *self.waiting_since.get_or_insert(called);
         loop {

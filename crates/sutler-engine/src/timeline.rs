@@ -57,6 +57,10 @@ pub struct SampleEntry {
     pub decode: f64,
     /// How long the rest took.
     pub augment: f64,
+    /// When it was finished and, where several were handed over at a time, all of them.
+    pub finished: f64,
+    /// Whether it made room for others in between, so that its stages did not follow each other.
+    pub put_aside: bool,
 }
 
 /// The latest entries, the oldest first.

@@ -1,13 +1,14 @@
 //! The figures of a job over several lives of its agent.
 //!
-//! What the agent counts (bytes read, time in stages) begins at nothing with each agent, so the figures of those that are
+//! What the agent measures (time in stages) begins at nothing with each agent, so the figures of those that are
 //! gone are added up. What the trainer sees (samples, batches, time spent waiting) the client counts itself: only here
-//! is it known how long a batch really took to arrive.
+//! is it known how long a batch really took to arrive. And what is counted of samples (where they were found, bytes read) travels with their batch and is
+//! added when the trainer gets it, so that at every moment these counts are those of the batches it has had.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use sutler_engine::{Batch, BatchEntry, Delivery, Handling, Timeline, Waits};
+use sutler_engine::{Batch, BatchEntry, Counts, Delivery, Handling, Timeline, Waits};
 
 /// How often figures travel with batches: finding quantiles takes longer than sending a small batch.
 pub const FIGURES_EVERY: Duration = Duration::from_millis(100);
@@ -24,6 +25,7 @@ pub struct Figures {
     samples: u64,
     batches: u64,
     failed: u64,
+    counts: Counts,
     /// What the trainer waited for, as it is known here.
     waits: Waits,
 }
@@ -62,9 +64,10 @@ impl Figures {
     }
 
     /// A batch was delivered; so many others are here behind it.
-    pub fn delivered(&mut self, clock: &mut Clock, batch: &Batch, behind: usize) {
+    pub fn delivered(&mut self, clock: &mut Clock, batch: &Batch, behind: usize, counts: Counts) {
         self.samples += batch.len() as u64;
         self.batches += 1;
+        self.count(counts);
         let answered = Instant::now();
         let requested = clock.waiting_since.take().unwrap_or(answered);
         let previous = clock.answered.replace(answered);
@@ -108,6 +111,11 @@ impl Figures {
         }
     }
 
+    /// So much was counted, too.
+    pub fn count(&mut self, counts: Counts) {
+        self.counts = self.counts.plus(counts);
+    }
+
     /// Samples failed.
     pub fn failed(&mut self, count: usize) {
         self.failed += count as u64;
@@ -122,6 +130,9 @@ impl Figures {
         all.insert("samples".into(), self.samples.into());
         all.insert("batches".into(), self.batches.into());
         all.insert("failed".into(), self.failed.into());
+        if let Ok(Value::Object(counts)) = serde_json::to_value(self.counts) {
+            all.extend(counts);
+        }
         all.insert("seconds".into(), self.waits.seconds.into());
         all.insert("wait_seconds".into(), self.waits.wait_seconds.into());
         all.insert("stalls".into(), json!(self.waits.stalls));
@@ -138,6 +149,8 @@ fn sum(one: &Value, other: &Value) -> Value {
             _ => (a.as_f64().unwrap_or(0.0) + b.as_f64().unwrap_or(0.0)).into(),
         },
         (Value::Object(a), Value::Object(b)) if is_summary(a) && is_summary(b) => mix(a, b),
+        // A series cannot be added to another; the one that goes on is the one of interest.
+        (Value::Object(_), Value::Object(b)) if b.contains_key("series") => other.clone(),
         (Value::Object(a), Value::Object(b)) => {
             let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
             let part = |map: &Map<String, Value>, name| map.get(name).cloned().unwrap_or(Value::Null);
@@ -177,7 +190,7 @@ fn mix(one: &Map<String, Value>, other: &Map<String, Value>) -> Value {
 #[cfg(test)]
 mod tests {
     use sutler_core::{Course, SampleId, Span};
-    use sutler_engine::{Made, Received, RowSpec};
+    use sutler_engine::{BlockShape, Made, Received, RowSpec};
 
     use super::*;
 
@@ -188,6 +201,7 @@ mod tests {
                 "storage_reads": reads,
                 "stalls": { "fetch": 0.5 },
                 "stages": [["decode", { "count": count, "mean": mean, "p50": mean, "p99": mean }]],
+                "slow_share": { "mean": mean, "series": [mean, mean] },
             })
         };
         let mut figures = Figures::default();
@@ -197,6 +211,7 @@ mod tests {
         let all = sum(&figures.before, &figures.now);
         assert_eq!(all["storage_reads"], 7);
         assert_eq!(all["stalls"]["fetch"], 1.0);
+        assert_eq!(all["slow_share"], json!({ "mean": 2.0, "series": [2.0, 2.0] }));
         assert_eq!(
             all["stages"][0],
             json!(["decode", { "count": 40, "mean": 1.75, "p50": 1.75, "p99": 1.75 }])
@@ -208,18 +223,20 @@ mod tests {
         let span = Span { begun: 0, fetched: 1_000_000, finished: 2_000_000 };
         let made = Made { course: Course::of(&[span], 0, 2_000_000), ready: Instant::now() };
         let samples = Received { ids: vec![SampleId(0); 4], made: Some(made), ..Received::default() };
-        Batch::received(0, RowSpec::Varies, None, samples)
+        Batch::received(0, BlockShape { row: RowSpec::Varies, beside: 0 }, None, samples)
     }
 
     #[test]
     fn the_parts_of_the_time_add_up() {
         let mut figures = Figures::default();
         // What the agent waited, since it was asked ahead of the trainer, is not what the trainer waited.
-        figures.note(json!({ "stalls": { "fetch": 1e9, "prep": 1.0 } }));
+        figures.note(json!({ "stalls": { "fetch": 1e9, "prep": 1.0 }, "storage_reads": 99 }));
         let mut clock = Clock::default();
         clock.ask();
         std::thread::sleep(Duration::from_millis(4));
-        figures.delivered(&mut clock, &batch(), 0);
+        let counts = Counts { storage_reads: 3, ..Counts::default() };
+        figures.delivered(&mut clock, &batch(), 0, counts);
+        figures.count(counts);
         figures.handled(&mut clock, Handling::Transport);
         clock.ask();
         figures.ended(&mut clock);
@@ -229,6 +246,7 @@ mod tests {
         assert!((parts - all["seconds"].as_f64().unwrap()).abs() < 1e-9, "{all}");
         assert!((part("fetch") - part("prep")).abs() < 1e-6 && part("fetch") > 0.001, "{all}");
         assert_eq!((&all["samples"], &all["batches"]), (&json!(4), &json!(1)));
+        assert_eq!(all["storage_reads"], 6, "whatever the agent said");
         assert_eq!(all["ready"], json!([1]));
     }
 
@@ -238,7 +256,7 @@ mod tests {
         let mut clock = Clock::default();
         let early = batch();
         clock.ask();
-        figures.delivered(&mut clock, &early, 2);
+        figures.delivered(&mut clock, &early, 2, Counts::default());
         assert_eq!(figures.snapshot()["ready"], json!([0, 0, 0, 1]));
     }
 }

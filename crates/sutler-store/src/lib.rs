@@ -35,7 +35,7 @@ mod throttled;
 
 pub use error::StoreError;
 pub use files::{Files, Io};
-pub use folder::{AUDIO_EXTENSIONS, FolderOptions, IMAGE_EXTENSIONS};
+pub use folder::{AUDIO_EXTENSIONS, FolderOptions, IMAGE_EXTENSIONS, VOLUME_EXTENSIONS};
 pub use listing::{Entry, Listing, NO_LABEL};
 pub use manifest::ManifestOptions;
 pub use progress::{Progress, Silent};

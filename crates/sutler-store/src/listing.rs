@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sutler_core::{DatasetTooLarge, Fingerprint, FingerprintBuilder, SampleId};
 
@@ -25,6 +26,8 @@ pub struct Listing {
     classes: Vec<String>,
     table: Table,
     fingerprint: Fingerprint,
+    /// What belongs to each sample beside its file, under the same ids.
+    partners: Option<Arc<Listing>>,
 }
 
 /// One sample of a [`Listing`], borrowed from it.
@@ -81,6 +84,25 @@ impl Listing {
         self.fingerprint
     }
 
+    /// The files that belong to the samples beside their own, under the same ids: the labels of volumes.
+    #[must_use]
+    pub fn partners(&self) -> Option<&Arc<Listing>> {
+        self.partners.as_ref()
+    }
+
+    /// The same with a further file for each sample.
+    ///
+    /// # Panics
+    /// When there are not as many.
+    pub(crate) fn with_partners(mut self, partners: Listing) -> Self {
+        assert_eq!(self.len(), partners.len(), "a partner for each sample");
+        let mut builder = FingerprintBuilder::default();
+        builder.add(self.fingerprint.0.to_le_bytes()).add(partners.fingerprint.0.to_le_bytes());
+        self.fingerprint = builder.finish();
+        self.partners = Some(Arc::new(partners));
+        self
+    }
+
     /// The sample with this id.
     ///
     /// # Panics
@@ -133,7 +155,11 @@ impl Listing {
                 unreachable!("a part of a listing has no more samples than the whole: {error}");
             }
         }
-        table.into_listing(&self.root, self.classes.clone())
+        let part = table.into_listing(&self.root, self.classes.clone());
+        match &self.partners {
+            Some(partners) => part.with_partners(partners.retain(keep)),
+            None => part,
+        }
     }
 
     /// Writes the bytes of [`path`](Self::path) over whatever `path` held, without allocating once it is long enough.
@@ -249,7 +275,7 @@ impl Table {
         self.names.shrink_to_fit();
         self.name_ends.shrink_to_fit();
         let fingerprint = self.fingerprint(&classes);
-        Listing { root: root.to_owned(), classes, table: self, fingerprint }
+        Listing { root: root.to_owned(), classes, table: self, fingerprint, partners: None }
     }
 
     fn fingerprint(&self, classes: &[String]) -> Fingerprint {

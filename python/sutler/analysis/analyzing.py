@@ -145,7 +145,8 @@ def analyze(
             warnings=tuple(warnings),
             seconds=clock.monotonic() - begun,
             facts=facts,
-        )
+        ),
+        measured.record,
     )
 
 
@@ -257,10 +258,7 @@ def _stages(stages: dict[str, Any]) -> tuple[StageTimes, ...]:
             times["p50"],
             times.get("p95", times["p99"]),
             times["p99"],
-            tuple((fraction, times[key]) for fraction, key in _QUANTILES if key in times),
+            tuple((fraction, seconds) for fraction, seconds in times.get("quantiles", ())),
         )
         for name, times in stages.items()
     )
-
-
-_QUANTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))

@@ -61,6 +61,10 @@ class Probe(ABC):
         """How long samples spent where, as far as the loader keeps count."""
         return {}
 
+    def timeline(self) -> dict[str, Any] | None:
+        """Its latest batches and samples one by one, where it keeps them; as `Loader.timeline` tells them."""
+        return None
+
     def storage_bytes(self) -> int | None:
         """The bytes that it has asked storage for so far, where it keeps count."""
         return None

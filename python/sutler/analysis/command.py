@@ -11,6 +11,7 @@ from typing import Any
 from sutler import transforms
 from sutler.analysis.accelerators import accelerator
 from sutler.analysis.analyzing import analyze
+from sutler.analysis.terminal import show
 from sutler.datasets import ImageFolder, Manifest, NativeDataset
 from sutler.errors import SutlerError
 from sutler.loader import Loader
@@ -60,7 +61,10 @@ def _run(arguments: dict[str, Any]) -> None:
         report.to_html(arguments["html"])
     if arguments["trace"] is not None:
         report.to_trace(arguments["trace"])
-    sys.stdout.write(f"{report.to_json()}\n" if arguments["json"] else f"{report}\n")
+    if arguments["json"]:
+        sys.stdout.write(f"{report.to_json()}\n")
+    else:
+        show(report.findings)
     sys.stdout.flush()
 
 

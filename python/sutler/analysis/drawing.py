@@ -67,12 +67,16 @@ def hatchings() -> Element:
         Element("pattern", mark, id=f"hatch-{cause}", width=8, height=8, patternUnits="userSpaceOnUse")
         for cause, mark in _HATCHED.items()
     ]
-    return Element("svg", Element("defs", *defined), class_="definitions", aria_hidden="true", focusable="false")
+    return Element(
+        "svg", Element("defs", *defined), class_="definitions", aria_hidden="true", focusable="false"
+    )
 
 
 def swatch(cause: str) -> Element:
     """A small square in a cause's colour and hatching."""
-    return Element("svg", filled(cause, 0, 0, 14, 14, cause), viewBox="0 0 14 14", class_="swatch", aria_hidden="true")
+    return Element(
+        "svg", filled(cause, 0, 0, 14, 14, cause), viewBox="0 0 14 14", class_="swatch", aria_hidden="true"
+    )
 
 
 def value_axis(lows: Sequence[float], highs: Sequence[float], begin: float, end: float) -> Scale:

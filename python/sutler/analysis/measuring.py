@@ -13,6 +13,7 @@ from typing import Any
 
 from sutler import _sutler
 from sutler.analysis.benches import Batches, Bench, Config, Pages, Probe
+from sutler.analysis.in_place import of_latest, with_causes
 from sutler.analysis.model import CAUSES, BatchTimes, Interval, Rate
 from sutler.analysis.passes import NO_STEP, Pass, Series, Step, plain, repeat, run_pass
 from sutler.analysis.proof import device_bytes, processor_seconds
@@ -61,6 +62,8 @@ class Measured:
     prepared: Interval
     fetched: Interval
     timeline: tuple[BatchTimes, ...]
+    #: The same and their samples, as the loader wrote them down, where it does.
+    record: dict[str, Any] | None
     stages: dict[str, Any]
     facts: dict[str, Any]
     cached: float
@@ -384,13 +387,16 @@ class Measurement:
                 note,
             )
         self._doubts(series)
+        real = phases["real+step"]
+        times, record = real.last.times if real.last else (), real.probe.timeline()
         return Measured(
             rates=rates,
             step=step,
             handed=handed,
             prepared=prepared,
             fetched=fetched,
-            timeline=phases["real+step"].last.times if phases["real+step"].last else (),
+            timeline=times if record is None else with_causes(times, record),
+            record=None if record is None else of_latest(record, len(times)),
             stages=phases["real+step"].probe.stages(),
             facts=facts,
             cached=fraction,

@@ -1,7 +1,7 @@
 """A report as one page of HTML: nothing is loaded from anywhere, and nothing in it runs.
 
-It opens without a network, prints, and can be read without seeing the plots: each has a sentence that says what it shows and
-a table of the same figures. Light or dark is the reader's choice.
+It opens without a network, prints, and can be read without seeing the plots: each has a sentence that says what it
+shows and a table of the same figures. Light or dark is the reader's choice.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from sutler.analysis.what_if_plots import what_if_plot
 from sutler.analysis.wording import (
     AXIS_NAMES,
     CAUSE_NAMES,
+    NO_LIMIT,
     about,
     duration,
     number,
@@ -102,10 +103,11 @@ def _plot(caption: str, drawing: Element, table: Element, *, long: bool = False)
     """A drawing with the same figures as a table below it."""
     # What may be wider than the window scrolls by itself, and whoever has only a keyboard must be able to go there.
     seen = Element("div", drawing, class_="scroll", tabindex=0, role="group", aria_label=f"Plot: {caption}")
-    told = Element(
-        "div", table, class_="scroll long" if long else "scroll", tabindex=0, role="group", aria_label=f"Table: {caption}"
+    class_ = "scroll long" if long else "scroll"
+    told = Element("div", table, class_=class_, tabindex=0, role="group", aria_label=f"Table: {caption}")
+    details = Element(
+        "details", Element("summary", "The same as a table"), told, class_="on-screen" if long else None
     )
-    details = Element("details", Element("summary", "The same as a table"), told, class_="on-screen" if long else None)
     return Element("figure", Element("figcaption", caption), seen, details)
 
 
@@ -152,8 +154,8 @@ def _verdict(findings: Findings) -> Element:
 def _recommended(recommendation: Recommendation) -> list[Node]:
     nodes: list[Node] = [Element("p", recommendation.text)]
     if recommendation.code:
-        code = Element("pre", Element("code", recommendation.code), tabindex=0, role="group", aria_label="Code to paste")
-        nodes.append(code)
+        code = Element("code", recommendation.code)
+        nodes.append(Element("pre", code, tabindex=0, role="group", aria_label="Code to paste"))
     return nodes
 
 
@@ -169,7 +171,9 @@ def _legend(causes: Sequence[str]) -> Element:
 
 def _stalls(stalls: Stalls) -> Element:
     caption = "The trainer's time by what it went to"
-    rows: list[list[Node]] = [[cause, CAUSE_NAMES[cause], percent(getattr(stalls, cause))] for cause in CAUSES]
+    rows: list[list[Node]] = [
+        [cause, CAUSE_NAMES[cause], percent(getattr(stalls, cause))] for cause in CAUSES
+    ]
     columns = [("part", False), ("the trainer was", False), ("share of the time", True)]
     plot = _plot(caption, stall_bar(stalls), _table(caption, columns, rows))
     return _section("stalls", "Where the trainer's time goes", plot, _legend(CAUSES))
@@ -204,13 +208,13 @@ def _rates(rates: Sequence[Rate]) -> Element:
     rows: list[list[Node]] = []
     for each in rates:
         value = each.samples_per_s
-        interval = f"{number(value.low)} to {number(value.high)}"
+        interval = "–" if value.value >= NO_LIMIT else f"{number(value.low)} to {number(value.high)}"
         read = "–" if each.bytes_read is None else size(each.bytes_read)
         rows.append(
             [
                 each.name,
                 RATE_MEANINGS.get(each.name, ""),
-                number(value.value),
+                rate(value.value).removesuffix("/s"),
                 interval,
                 number(each.passes),
                 number(each.samples),
@@ -236,7 +240,7 @@ def _rates(rates: Sequence[Rate]) -> Element:
 
 def _what_ifs(findings: Findings) -> Element:
     limit = findings.rates["G"].samples_per_s if "G" in findings.rates else None
-    section = _section("what-if", "What if", class_="breaks")
+    section = _section("what-if", "What if")
     section.add(
         Element(
             "p",
@@ -248,9 +252,12 @@ def _what_ifs(findings: Findings) -> Element:
     )
     for axis, points in findings.what_if.items():
         if points:
-            caption = "Samples per second " + ("without one of the transforms" if axis == "without" else f"by {AXIS_NAMES[axis][1]}")
+            by = "without one of the transforms" if axis == "without" else f"by {AXIS_NAMES[axis][1]}"
+            caption = f"Samples per second {by}"
             drawing = what_if_plot(axis, points, findings.measured, limit)
-            section.add(Element("h3", AXIS_NAMES[axis][0]), _plot(caption, drawing, _what_if_table(axis, points)))
+            section.add(
+                Element("h3", AXIS_NAMES[axis][0]), _plot(caption, drawing, _what_if_table(axis, points))
+            )
     return section
 
 
@@ -282,7 +289,11 @@ def _what_if_table(axis: str, points: Sequence[WhatIf]) -> Element:
 def _stages(stages: Sequence[StageTimes]) -> Element:
     caption = "Time per sample in each stage; bands hold 98, 80 and 40 of 100 samples"
     rows: list[list[Node]] = [
-        [stage.name, number(stage.count), *(duration(each) for each in (stage.mean, stage.p50, stage.p95, stage.p99))]
+        [
+            stage.name,
+            number(stage.count),
+            *(duration(each) for each in (stage.mean, stage.p50, stage.p95, stage.p99)),
+        ]
         for stage in stages
     ]
     names = ("samples", "mean", "p50", "p95", "p99")
@@ -322,7 +333,9 @@ def _timeline(timeline: Sequence[BatchTimes]) -> Element:
 def _subject(findings: Findings) -> Element:
     rows: list[list[Node]] = [[name, value] for name, value in about(findings.subject)]
     table = _table("Dataset, loader and machine", [("property", False), ("value", False)], rows)
-    held = Element("div", table, class_="scroll", tabindex=0, role="group", aria_label="Table: what was analysed")
+    held = Element(
+        "div", table, class_="scroll", tabindex=0, role="group", aria_label="Table: what was analysed"
+    )
     return _section("subject", "What was analysed", held)
 
 

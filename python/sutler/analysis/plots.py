@@ -19,7 +19,7 @@ from sutler.analysis.drawing import (
 from sutler.analysis.model import CAUSES, Accelerator, BatchTimes, Rate, StageTimes, Stalls
 from sutler.analysis.scales import Scale, upper_end
 from sutler.analysis.svg import Element
-from sutler.analysis.wording import duration, percent, rate
+from sutler.analysis.wording import NO_LIMIT, duration, percent, rate
 
 #: Batches that a timeline shows at most: more columns than this could not be told apart.
 BATCHES_SHOWN = 240
@@ -47,6 +47,7 @@ def stall_bar(stalls: Stalls) -> Element:
 
 def rate_plot(rates: Sequence[Rate]) -> Element:
     """Each rate as a dot on a common axis, with the interval it lies in."""
+    rates = [each for each in rates if each.samples_per_s.value < NO_LIMIT]
     values = [each.samples_per_s for each in rates]
     row, left, right = 32.0, 36.0, WIDTH - 90
     height = row * len(rates) + 46
@@ -89,7 +90,12 @@ def stage_plot(stages: Sequence[StageTimes]) -> Element:
 
 def _edges(stage: StageTimes) -> list[float]:
     known = dict(stage.quantiles)
-    return [stage.p50, stage.p95, stage.p99, *(known[each] for pair in _BANDS for each in pair if each in known)]
+    return [
+        stage.p50,
+        stage.p95,
+        stage.p99,
+        *(known[each] for pair in _BANDS for each in pair if each in known),
+    ]
 
 
 def _spread(stage: StageTimes, x: Scale, y: float) -> list[Element]:
@@ -101,7 +107,12 @@ def _spread(stage: StageTimes, x: Scale, y: float) -> list[Element]:
             title = f"{percent(high - low)} of the samples: {duration(known[low])} to {duration(known[high])}"
             drawn.append(
                 Element(
-                    "rect", Element("title", title), x=begin, y=y - 9, width=max(end - begin, 1.0), height=18,
+                    "rect",
+                    Element("title", title),
+                    x=begin,
+                    y=y - 9,
+                    width=max(end - begin, 1.0),
+                    height=18,
                     class_=f"spread-{level}",
                 )
             )
@@ -143,19 +154,26 @@ def timeline_plot(timeline: Sequence[BatchTimes]) -> Element:
     for index, each in enumerate(batches):
         x, wide = left + index * width, width - gap
         step, whole = steps[index], waits[index] + steps[index]
-        drawn.add(filled("trainer", x, y.at(step), wide, bottom - y.at(step), f"batch {each.batch}: step {duration(step)}"))
+        title = f"batch {each.batch}: step {duration(step)}"
+        drawn.add(filled("trainer", x, y.at(step), wide, bottom - y.at(step), title))
         cause = each.cause or "unknown"
-        title = f"batch {each.batch}: waited {duration(waits[index])}" + (f" for {each.cause}" if each.cause else "")
+        title = f"batch {each.batch}: waited {duration(waits[index])}" + (
+            f" for {each.cause}" if each.cause else ""
+        )
         drawn.add(filled(cause, x, y.at(whole), wide, y.at(step) - y.at(whole), title))
     drawn.add(line(left, bottom, right, bottom, "base"))
     if known:
         drawn.add(*_ready(batches, left, width, bottom + 12, bottom + 52))
     first, last = batches[0].batch, batches[-1].batch
-    drawn.add(text((left + right) / 2, height - 6, f"batches {first} to {last}", anchor="middle", class_="axis"))
+    drawn.add(
+        text((left + right) / 2, height - 6, f"batches {first} to {last}", anchor="middle", class_="axis")
+    )
     return drawn
 
 
-def _ready(batches: Sequence[BatchTimes], left: float, width: float, top: float, bottom: float) -> list[Element]:
+def _ready(
+    batches: Sequence[BatchTimes], left: float, width: float, top: float, bottom: float
+) -> list[Element]:
     """How many finished batches there were each time one was asked for, as steps below the columns."""
     most = max(1, *(each.ready or 0 for each in batches))
     y = Scale(0.0, float(most), bottom, top)

@@ -34,8 +34,10 @@ class Report:
         findings: All of it as data; what follows are its parts.
     """
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: Findings, timeline: dict[str, Any] | None = None) -> None:
         self.findings = findings
+        #: What the loader wrote down of the measured run, sample by sample; not kept in JSON.
+        self._timeline = timeline
 
     @staticmethod
     def from_json(path: str | os.PathLike[str]) -> Report:
@@ -145,8 +147,11 @@ class Report:
         Path(path).write_text(render_page(self.findings), encoding="utf-8")
 
     def to_trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes the batches of the measured run as a trace, for Perfetto or ``chrome://tracing``."""
-        write_trace(path, timeline_of_batches(self.findings.timeline))
+        """Writes the measured run as a trace, for Perfetto or ``chrome://tracing``.
+
+        It has the samples, too, unless the loader keeps none or the report was read from a file.
+        """
+        write_trace(path, self._timeline or timeline_of_batches(self.findings.timeline))
 
     def __str__(self) -> str:
         return render_text(self.findings)

@@ -1,7 +1,8 @@
 """Who holds the others up: workers that take longer over their samples, ranks that wait longer for their batches.
 
-Workers are compared by the time they take per sample, and ranks by the time they *wait* per batch. How long a rank trains
-says nothing about it: ranks that are in step wait for the slowest inside their training step, where it looks like work.
+Workers are compared by the time they take per sample, and ranks by the time they *wait* per batch. How long a rank
+trains says nothing about it: ranks that are in step wait for the slowest inside their training step, where it looks
+like work.
 """
 
 from __future__ import annotations

@@ -37,8 +37,13 @@ class SutlerProbe(Probe):
 
     def stages(self) -> dict[str, Any]:
         """How long samples spent where."""
-        found: dict[str, Any] = self.loader.stats()["stages"]
-        return found
+        quantiles = self.loader.timeline()["quantiles"]
+        stages: dict[str, Any] = self.loader.stats()["stages"]
+        return {name: times | {"quantiles": quantiles.get(name, [])} for name, times in stages.items()}
+
+    def timeline(self) -> dict[str, Any] | None:
+        """Its latest batches and samples."""
+        return self.loader.timeline()
 
     def cache(self) -> _sutler.Cache:
         """The memory that its samples are kept in."""

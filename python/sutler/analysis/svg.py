@@ -1,7 +1,7 @@
 """Elements of a page, built as a tree so that whatever text is put in is text in the end.
 
-Names of files and folders are other people's, and may look like HTML. Here they can only become the text or an attribute of
-an element, and both are escaped when the tree is written out.
+Names of files and folders are other people's, and may look like HTML. Here they can only become the text or an
+attribute of an element, and both are escaped when the tree is written out.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from collections.abc import Iterator
 #: Elements that have no end tag in HTML.
 _VOID = frozenset({"meta", "br", "hr", "link", "col"})
 
-#: Control characters that neither HTML nor SVG may hold, shown as the replacement character.
-_CONTROL = {code: "�" for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\t\n\r"}
+#: Control characters that neither HTML nor SVG may hold, and those that turn the direction of all text behind them.
+_FORBIDDEN = [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+
+#: They are shown as the replacement character.
+_SHOWN = {code: "�" for code in _FORBIDDEN if chr(code) not in "\t\n\r"}
 
 
 class Element:
@@ -60,7 +63,7 @@ Node = Element | Verbatim | str
 
 def escape(text: str) -> str:
     """Text that means itself in HTML and SVG, in elements and in attributes."""
-    return html.escape(text.encode("utf-8", "replace").decode().translate(_CONTROL), quote=True)
+    return html.escape(text.encode("utf-8", "replace").decode().translate(_SHOWN), quote=True)
 
 
 def _value(value: str | float) -> str:

@@ -67,7 +67,9 @@ def render_text(findings: Findings, *, width: int = WIDTH, colour: bool = False)
         parts += [_paragraph(f"- {warning}", width, hanging=2) for warning in findings.warnings]
     parts += [_heading("Recommendation"), _paragraph(findings.recommendation.text, width)]
     if findings.recommendation.code:
-        parts.append("\n" + "".join(f"    {_clean(line)}\n" for line in findings.recommendation.code.splitlines()))
+        parts.append(
+            "\n" + "".join(f"    {_clean(line)}\n" for line in findings.recommendation.code.splitlines())
+        )
     return "".join(parts).lstrip("\n")
 
 
@@ -105,7 +107,8 @@ def _bars(findings: Findings, width: int, colour: bool) -> str:
         painted = f"\x1b[{_COLOURS[cause]}m{bar}\x1b[0m" if colour and bar else bar
         lines.append(f"{cause:<9}  {percent(share):>7}  {painted}".rstrip() + "\n")
     measured = findings.measured
-    told = f"The trainer gets {rate(measured.value)} ({spread(measured)}) and waits {percent(findings.stalls.waiting)} of its time."
+    waiting = percent(findings.stalls.waiting)
+    told = f"The trainer gets {rate(measured.value)} ({spread(measured)}) and waits {waiting} of its time."
     most = max(CAUSES[:3], key=lambda cause: float(getattr(findings.stalls, cause)))
     if getattr(findings.stalls, most) > 0.01:
         told += f" Most of that is {CAUSE_NAMES[most]}."
@@ -117,9 +120,15 @@ def _rates(findings: Findings, width: int) -> str:
     for name, each in findings.rates.items():
         read = "–" if each.bytes_read is None else size(each.bytes_read)
         value = each.samples_per_s
-        rows.append([name, rate(value.value), spread(value), read, proof(each.proven), RATE_MEANINGS.get(name, "")])
+        rows.append(
+            [name, rate(value.value), spread(value), read, proof(each.proven), RATE_MEANINGS.get(name, "")]
+        )
     table = _table(["", "samples", "", "read", "proof", "what it is"], rows, width, right={1, 2, 3})
-    notes = [_paragraph(f"{each.name}: {each.note}", width, hanging=3) for each in findings.rates.values() if each.note]
+    notes = [
+        _paragraph(f"{each.name}: {each.note}", width, hanging=3)
+        for each in findings.rates.values()
+        if each.note
+    ]
     return table + "".join(notes)
 
 
@@ -139,7 +148,11 @@ def _accelerator(findings: Findings, width: int) -> str:
 
 def _stages(findings: Findings, width: int) -> str:
     rows = [
-        [stage.name, number(stage.count), *(duration(each) for each in (stage.mean, stage.p50, stage.p95, stage.p99))]
+        [
+            stage.name,
+            number(stage.count),
+            *(duration(each) for each in (stage.mean, stage.p50, stage.p95, stage.p99)),
+        ]
         for stage in findings.stages
     ]
     return _table(["", "samples", "mean", "p50", "p95", "p99"], rows, width, right={1, 2, 3, 4, 5})

@@ -1,8 +1,8 @@
 """A timeline in the trace-event format that Chrome's tracing came with, and that Perfetto opens.
 
-The trainer has a track and so has each worker. On the trainer's are its steps and its waits, each wait with what it was for
-inside; on a worker's are the samples it prepared, stage by stage. An arrow goes from the sample that was finished last in
-a batch to the wait it ended. A counter shows how many finished batches were there.
+The trainer has a track and so has each worker. On the trainer's are its steps and its waits, each wait with what it was
+for inside; on a worker's are the samples it prepared, stage by stage. An arrow goes from the sample that was finished
+last in a batch to the wait it ended. A counter shows how many finished batches were there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def timeline_of_batches(batches: Sequence[BatchTimes]) -> dict[str, Any]:
             "trainer": 0.0 if previous is None else each.asked - previous,
             "ready_batches": each.ready or 0,
         }
-        rows.append(row | {cause: each.received - each.asked if cause == each.cause else 0.0 for cause in WAITS})
+        rows.append(
+            row | {cause: each.received - each.asked if cause == each.cause else 0.0 for cause in WAITS}
+        )
         previous = each.received
     return {"began": 0.0, "batches": rows, "samples": [], "quantiles": {}}
 
@@ -101,15 +103,11 @@ def _trainer(rank: int, batches: list[dict[str, Any]]) -> Iterator[dict[str, Any
         if trained >= SHORTEST:
             yield _slice(rank, TRAINER, "train", "trainer", asked - trained, asked)
         number = batch["batch"]
-        yield _event(
-            "C", rank, TRAINER, "finished batches", asked, args={"batches": batch["ready_batches"]}
-        )
+        yield _event("C", rank, TRAINER, "finished batches", asked, args={"batches": batch["ready_batches"]})
         yield _event("i", rank, TRAINER, f"batch {number} has come", had, s="t", cat="batch")
         if had - asked < SHORTEST:
             continue
-        yield _slice(
-            rank, TRAINER, f"wait for batch {number}", "wait", asked, had, samples=batch["samples"]
-        )
+        yield _slice(rank, TRAINER, f"wait for batch {number}", "wait", asked, had, samples=batch["samples"])
         # How much was for what is known, not when: the parts are laid end to end.
         begin = asked
         for cause in WAITS:
@@ -130,10 +128,16 @@ def _stages(sample: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
 
 
 def _workers(rank: int, samples: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for sample in samples:
+    for number, sample in enumerate(samples):
+        track = sample["worker"] + 1
+        about = {"sample": sample["sample"], "batch": sample["batch"]}
+        if sample["put_aside"]:
+            # It was worked at in several stretches, by whoever had time: a track of its own, beside those of workers.
+            one = {"cat": "put aside", "id": number, "args": about}
+            yield _event("b", rank, track, "slow sample", _nanos(sample["begun"]), **one)
+            yield _event("e", rank, track, "slow sample", _nanos(sample["finished"]), **one)
+            continue
         for stage, begin, end in _stages(sample):
-            track = sample["worker"] + 1
-            about = {"sample": sample["sample"], "batch": sample["batch"]}
             yield _slice(rank, track, stage, stage, begin, end, **about)
 
 
@@ -145,7 +149,7 @@ def _arrows(
     by_batch: dict[int, list[tuple[int, int, int]]] = {}
     for sample in samples:
         stages = list(_stages(sample))
-        if stages:
+        if stages and not sample["put_aside"]:
             _, begin, end = stages[-1]
             by_batch.setdefault(sample["batch"], []).append((end, begin, sample["worker"]))
     for number, batch in enumerate(batches):

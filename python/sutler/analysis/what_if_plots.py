@@ -115,7 +115,8 @@ def _measured(x: float, y: float, measured: Interval) -> list[Element]:
     at_left = x > (_LEFT + _RIGHT) / 2
     # Below the mark, since a line that rises leaves its room there.
     at = min(y + 24, _BOTTOM - 6)
-    return [diamond, text(x + (-12 if at_left else 12), at, words, anchor="end" if at_left else "start", class_="label strong")]
+    beside, anchor = (x - 12, "end") if at_left else (x + 12, "start")
+    return [diamond, text(beside, at, words, anchor=anchor, class_="label strong")]
 
 
 def _bars(points: Sequence[WhatIf], measured: Interval) -> Element:
@@ -133,7 +134,11 @@ def _bars(points: Sequence[WhatIf], measured: Interval) -> Element:
         words = point.label if len(point.label) <= 28 else f"{point.label[:27]}…"
         drawn.add(text(left - 10, y + 5, words, anchor="end"))
         title = Element("title", f"without {point.label}: {rate(value.value)}, bound by {point.bound_by}")
-        drawn.add(Element("rect", title, x=left, y=y - 8, width=x.at(value.value) - left, height=16, class_="bar-mark"))
+        drawn.add(
+            Element(
+                "rect", title, x=left, y=y - 8, width=x.at(value.value) - left, height=16, class_="bar-mark"
+            )
+        )
         drawn.add(whisker(x.at(value.low), x.at(value.high), y))
         drawn.add(text(x.at(value.high) + 8, y + 5, rate(value.value)))
     at = x.at(measured.value)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from sutler.analysis.model import Interval, Subject
 
+#: A rate from here on is that of a step that was not given: no accelerator takes so many samples per second.
+NO_LIMIT = 1e8
+
 #: What a cause is called where a person reads it.
 CAUSE_NAMES = {
     "fetch": "waiting for storage",
@@ -36,8 +39,13 @@ def number(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    """Samples per second."""
-    return f"{number(value)}/s"
+    """Samples per second.
+
+    Examples:
+        >>> [rate(each) for each in (812.3, 1e9)]
+        ['812/s', 'no limit']
+    """
+    return f"{number(value)}/s" if value < NO_LIMIT else "no limit"
 
 
 def duration(seconds: float) -> str:

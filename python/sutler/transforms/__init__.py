@@ -13,7 +13,6 @@ from sutler.transforms.audio import (
     LogMel,
     MelSpectrogram,
     PreEmphasis,
-    Resample,
     SpecAugment,
     SpeedPerturb,
     TrimSilence,
@@ -31,18 +30,30 @@ from sutler.transforms.geometry import (
     Resize,
 )
 from sutler.transforms.interpolation import InterpolationMode
-from sutler.transforms.lowering import Lowered, lower, lower_audio
+from sutler.transforms.lowering import Lowered, lower, lower_audio, lower_volumes
 from sutler.transforms.policy import RandAugment, TrivialAugmentWide
+from sutler.transforms.resample import Resample
 from sutler.transforms.tail import run_tail
 from sutler.transforms.values import Normalize, RandomErasing, ToDtype, ToImage, ToPureTensor
+from sutler.transforms.volumes import (
+    Cast,
+    ClipNormalize,
+    GaussianNoise,
+    RandBalancedCrop,
+    RandFlip,
+    RandomBrightness,
+)
 
 __all__ = [
+    "Cast",
     "CenterCrop",
+    "ClipNormalize",
     "ColorJitter",
     "Compose",
     "Dither",
     "FrameStack",
     "GaussianBlur",
+    "GaussianNoise",
     "InterpolationMode",
     "Lambda",
     "LogMel",
@@ -52,6 +63,9 @@ __all__ = [
     "Pad",
     "PreEmphasis",
     "RandAugment",
+    "RandBalancedCrop",
+    "RandFlip",
+    "RandomBrightness",
     "RandomCrop",
     "RandomErasing",
     "RandomGrayscale",
@@ -70,5 +84,6 @@ __all__ = [
     "TrivialAugmentWide",
     "lower",
     "lower_audio",
+    "lower_volumes",
     "run_tail",
 ]

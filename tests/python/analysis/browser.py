@@ -29,7 +29,9 @@ class Browser:
         self._program = found
         self._profile = profile
 
-    def _run(self, page: Path, *options: str, dark: bool = False, width: int = 1000, height: int = 1200) -> str:
+    def _run(
+        self, page: Path, *options: str, dark: bool = False, width: int = 1000, height: int = 1200
+    ) -> str:
         command = [
             self._program,
             "--headless",
@@ -69,7 +71,9 @@ class Browser:
         assert policy.search(text)
         copy = page.with_suffix(".audited.html")
         script = f"<script>{AUDIT.read_text(encoding='utf-8')}</script>"
-        copy.write_text(policy.sub("", text, count=1).replace("</body>", f"{script}</body>"), encoding="utf-8")
+        copy.write_text(
+            policy.sub("", text, count=1).replace("</body>", f"{script}</body>"), encoding="utf-8"
+        )
         document = self._run(copy, "--dump-dom", **how)
         found = re.search(r'data-audit="([^"]*)"', document)
         assert found, document[-2000:]

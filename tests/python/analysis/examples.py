@@ -23,7 +23,7 @@ from sutler.analysis.model import (
 HOSTILE = (
     "</title></style></script>\"'><script>document.title='owned'</script>"
     "<img src=x onerror=\"document.title='owned'\"><svg onload=\"document.title='owned'\">"
-    "]]>&lt;\x1b[2J\x07\x00\udcff‮ javascript:document.title='owned'"
+    "]]>&lt;\x1b[2J\x07\x00\udcff\u202e javascript:document.title='owned'"
 )
 
 
@@ -98,7 +98,9 @@ def findings(*, batches: int = 90) -> Findings:
         "P": Rate("P", interval(1985.0, 0.02), 4, 6400, 0, True),
         "F": Rate("F", interval(1005.0, 0.03), 4, 6400, 704_000_000, True),
         "C": Rate("C", interval(61_000.0, 0.06), 3, 6400, 0, True),
-        "S": Rate("S", interval(905.0, 0.03), 3, 6400, 704_000_000, False, "the page cache could not be passed by"),
+        "S": Rate(
+            "S", interval(905.0, 0.03), 3, 6400, 704_000_000, False, "the page cache could not be passed by"
+        ),
     }
     return Findings(
         subject=Subject(
@@ -118,22 +120,33 @@ def findings(*, batches: int = 90) -> Findings:
         rates=rates,
         stalls=Stalls(fetch=0.462, prep=0.034, transport=0.008, trainer=0.496),
         measured=interval(1004.0, 0.015),
-        what_if={"cache": tuple(cache), "cores": tuple(cores), "storage_mbps": tuple(storage), "without": tuple(without)},
+        what_if={
+            "cache": tuple(cache),
+            "cores": tuple(cores),
+            "storage_mbps": tuple(storage),
+            "without": tuple(without),
+        },
         recommendation=Recommendation(
             text=(
-                "Storage binds: it delivers 905 samples per second and the accelerator takes 2,080. The cheapest change "
-                "is to keep more samples in memory: with 24 GiB the trainer is predicted to get 1,980 samples per "
-                "second, 1.97 times as many as now, and then the processors bind."
+                "Storage binds: it delivers 905 samples per second and the accelerator takes 2,080. The cheapest "
+                "change is to keep more samples in memory: with 24 GiB the trainer is predicted to get 1,980 "
+                "samples per second, 1.97 times as many as now, and then the processors bind."
             ),
             binding="storage",
             change="a cache of 24 GiB",
             code='loader = sutler.Loader(dataset, batch_size=64, cache="24GiB")',
             gain=1.97,
         ),
-        stages=(_stage("fetch", 0.0041, 0.6), _stage("decode", 0.0032, 0.35), _stage("augment", 0.00061, 0.25)),
+        stages=(
+            _stage("fetch", 0.0041, 0.6),
+            _stage("decode", 0.0032, 0.35),
+            _stage("augment", 0.00061, 0.25),
+        ),
         timeline=_batches(batches),
         accelerator=Accelerator("resnet50-h100", 0.0308, 64, "MLPerf Storage v2.0", 0.496, 0.9, False),
-        warnings=("The dataset (13.1 GiB) is smaller than five times the memory, so later epochs may find it cached.",),
+        warnings=(
+            "The dataset (13.1 GiB) is smaller than five times the memory, so later epochs may find it cached.",
+        ),
         seconds=41.7,
     )
 

@@ -64,5 +64,3 @@ def test_any_encoding_will_do(encoding: str) -> None:
 def test_a_report_is_printed_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     show(findings())
     assert "Where the trainer's time goes" in capsys.readouterr().out
-
-

@@ -27,6 +27,7 @@ def check_trace(trace: Any) -> None:
     for track in slices.values():
         check_nesting(track)
     check_flows(events, slices)
+    check_stretches(events)
     named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
     assert set(slices) <= named, "every track has a name"
 
@@ -37,7 +38,7 @@ def check_event(event: dict[str, Any]) -> None:
     assert isinstance(event["pid"], int)
     assert isinstance(event["tid"], int)
     phase = event["ph"]
-    assert phase in "XMiCsf", event
+    assert phase in "XMiCsfbe", event
     if phase == "M":
         assert set(event["args"]) == {METADATA[event["name"]]}
         return
@@ -82,3 +83,16 @@ def check_flows(events: list[dict[str, Any]], slices: Slices) -> None:
     for ends in flows.values():
         assert set(ends) == {"s", "f"}
         assert ends["s"]["ts"] <= ends["f"]["ts"]
+
+
+def check_stretches(events: list[dict[str, Any]]) -> None:
+    """What is told outside of tracks has a beginning and an end."""
+    open_since: dict[Any, float] = {}
+    for event in events:
+        key = (event.get("cat"), event.get("id"), event["name"])
+        if event["ph"] == "b":
+            assert key not in open_since
+            open_since[key] = event["ts"]
+        elif event["ph"] == "e":
+            assert open_since.pop(key) <= event["ts"]
+    assert not open_since
