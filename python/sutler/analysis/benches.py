@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from typing import Any, Literal
 
 from sutler.analysis.files import files_of
 from sutler.analysis.proof import drop_from_page_cache
+
+GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 #: Indices of batches.
 Batches = list[list[Any]]
@@ -48,6 +51,18 @@ class Probe(ABC):
         """The batches, one after the other, so many times."""
         self.order[:] = self._drawn * repeats
         return self._iterate()
+
+    def spread(self, sizes: list[int]) -> None:
+        """Deals the samples out anew, so that those which came first are spread evenly over the batches.
+
+        A cache keeps what came first. In a later epoch of a training run these are anywhere, not all at its beginning.
+        """
+        in_batches = bool(self._drawn) and isinstance(self._drawn[0], list)
+        indices = [index for batch in self._drawn for index in batch] if in_batches else list(self._drawn)
+        # Multiples of the golden ratio, taken modulo 1, fall evenly into any interval.
+        places = sorted(range(len(indices)), key=lambda place: place * GOLDEN_RATIO % 1.0)
+        dealt = iter([indices[place] for place in places])
+        self._drawn = [list(itertools.islice(dealt, size)) for size in sizes] if in_batches else list(dealt)
 
     @abstractmethod
     def _iterate(self) -> Iterator[Any]:

@@ -26,7 +26,7 @@ UNTHROTTLED = 1e15
 #: What may have been read while everything was in memory: a directory, a library that is used for the first time.
 STRAY_BYTES = 64 << 10
 #: Batches to look at where the user does not say, and the least that say something.
-BATCHES_MAX, BATCHES_MIN = 256, 6
+BATCHES_MAX, BATCHES_MIN = 256, 10
 #: How often batches are repeated in a pass at the most.
 REPEATS_MAX = 100
 
@@ -39,6 +39,8 @@ class Phase:
     step: Step
     #: Brings samples to where they should be before each pass.
     prepare: Callable[[], None]
+    #: How many workers it has, where not as many as the user's.
+    workers: int | None = None
     #: How often it goes through the batches in a pass, where samples are in memory and do not wear out.
     repeats: int = 1
     series: Series = field(default_factory=Series)
@@ -95,8 +97,6 @@ class Measurement:
         )
         self.streams = bench.kind == "stream" or bool(getattr(bench, "is_stream", False))
         self._stack = ExitStack()
-        #: How many batches are under way at the same time.
-        self.team = 1
         self.batches: Batches = []
         self.sizes: list[int] = []
         self._choose_batches(batches_max)
@@ -117,11 +117,7 @@ class Measurement:
                 f"the loader has no batches to analyse: its dataset has {bench.samples} samples, and a batch "
                 f"{bench.batch_size}; with drop_last an incomplete batch is left out"
             )
-        team = (
-            max(1, bench.workers)
-            if bench.whole_batches
-            else max(1, -(-bench.workers // max(1, bench.batch_size)))
-        )
+        team = self._team(None)
         self.pass_seconds = pass_seconds = max(0.05, self.seconds / 30)
         with ExitStack() as stack:
             probe = self.open(stack, Config(storage_bytes_per_s=self.storage), drawn)
@@ -147,7 +143,6 @@ class Measurement:
             fit = max(2 * team + BATCHES_MIN, int(pass_seconds / max(self.step.seconds, each)))
             count = min(count, math.ceil(fit / team) * team)
         count = max(1, count - count % team) if count > team else count
-        self.team = team
         self.batches = drawn[:count] if drawn else []
         self.sizes = [len(batch) for batch in self.batches] or sizes[:count]
         if count <= 2 * team:
@@ -161,6 +156,11 @@ class Measurement:
                 f"The dataset has {samples} samples, fewer than a batch of {bench.batch_size}: figures are those of "
                 "one incomplete batch, and mean little for a larger dataset."
             )
+
+    def _team(self, workers: int | None) -> int:
+        """How many batches are under way at the same time, with so many workers."""
+        workers = max(1, self.bench.workers if workers is None else workers)
+        return workers if self.bench.whole_batches else -(-workers // max(1, self.bench.batch_size))
 
     def open(self, stack: ExitStack, config: Config, batches: Batches | None = None) -> Probe:
         """A loader over the batches of the analysis."""
@@ -183,17 +183,17 @@ class Measurement:
         ready = self._ready_probe()
         repeats = self._repeats(memory)
         phases = {
-            "memory": Phase(memory, NO_STEP, self.into_memory, repeats),
+            "memory": Phase(memory, NO_STEP, self.into_memory, repeats=repeats),
             "memory+step": Phase(memory, self.step, self.into_memory),
             "real": Phase(real, NO_STEP, self._onto_storage),
             "real+step": Phase(real, self.step, self._onto_storage),
         }
         if ready is not None:
-            phases["ready"] = Phase(ready, NO_STEP, _nothing, self._repeats(ready))
+            phases["ready"] = Phase(ready, NO_STEP, _nothing, repeats=self._repeats(ready))
             phases["ready+step"] = Phase(ready, self.step, _nothing)
         if bench.workers > 1:
             alone = self.open_in_memory(self._stack, Config(workers=1))
-            phases["alone"] = Phase(alone, NO_STEP, self.into_memory, self._repeats(alone))
+            phases["alone"] = Phase(alone, NO_STEP, self.into_memory, 1, self._repeats(alone))
         series |= {name: phase.series for name, phase in phases.items()}
         measures: dict[str, Callable[[], None]] = {"step": lambda: self._step_alone(series["step"])}
         for name, phase in phases.items():
@@ -230,6 +230,7 @@ class Measurement:
             probe = self.open(self._stack, Config(cache_bytes=max(1 << 20, scaled)))
             self._go_through(probe)
             kept = probe.kept()
+            probe.spread(self.sizes)
             return probe, (kept[0] / sum(self.sizes) if kept else 0.0)
         cached = min(1.0, bench.cache_bytes / self.kept_bytes / bench.samples)
         return self.open_cached(self._stack, cached, Config(storage_bytes_per_s=self.storage)), cached
@@ -253,6 +254,7 @@ class Measurement:
             kept = probe.kept()
             missing = wanted - (kept[0] if kept else 0)
             if abs(missing) <= max(1, wanted // 50) or attempt == 3:
+                probe.spread(self.sizes)
                 stack.push(attempts.pop_all())
                 return probe
             attempts.close()
@@ -307,7 +309,7 @@ class Measurement:
         before, work = device_bytes(), processor_seconds()
         asked, waited = phase.probe.storage_bytes(), phase.probe.transport_seconds()
         sizes = self.sizes * phase.repeats
-        done = run_pass(phase.probe.epoch(phase.repeats), sizes, phase.step, self.team)
+        done = run_pass(phase.probe.epoch(phase.repeats), sizes, phase.step, self._team(phase.workers))
         phase.served += sum(sizes)
         after = device_bytes()
         phase.work_seconds += processor_seconds() - work

@@ -68,10 +68,11 @@ def run_pass(batches: Iterator[Any], sizes: list[int], step: Step, team: int) ->
 
     At the end of a pass workers run out of work, so what was under way at its beginning has no counterpart: the last
     batches are trained on and not counted. Where workers make whole batches, those of all of them arrive together. So
-    the ``team`` first and the ``team`` last batches are left out, and between them should be a multiple of it.
+    the ``team`` first and the ``team`` last batches are left out, and of those between them a multiple of it counts.
     """
     clock = time.perf_counter
-    first, last = (team, len(sizes) - team) if len(sizes) > 2 * team else (0, len(sizes))
+    between = (len(sizes) - 2 * team) // team * team
+    first, last = (team, team + between) if between > 0 else (0, len(sizes))
     step.settle()
     begun = asked = clock()
     marks = {0: begun}

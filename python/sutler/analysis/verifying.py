@@ -38,11 +38,14 @@ def verified(
 
 
 def _rate(
-    measurement: Measurement, open_probe: Callable[[ExitStack], Probe], prepare: Callable[[], None]
+    measurement: Measurement,
+    open_probe: Callable[[ExitStack], Probe],
+    prepare: Callable[[], None],
+    workers: int | None = None,
 ) -> float:
     """Samples per second of a configuration, with the step."""
     with ExitStack() as stack:
-        phase = Phase(open_probe(stack), measurement.step, prepare)
+        phase = Phase(open_probe(stack), measurement.step, prepare, workers)
         repeat(
             {"run": lambda: measurement.measure(phase)},
             {"run": phase.series},
@@ -57,6 +60,7 @@ def _rate_now(measurement: Measurement, config: Config) -> float:
         measurement,
         lambda stack: measurement.open_cached(stack, measurement.cached, config),
         measurement.pages.drop,
+        config.workers,
     )
 
 
