@@ -118,16 +118,14 @@ def _loader(case: Case, root: Path) -> Iterator[tuple[Any, float | None]]:
         from torch.utils.data import DataLoader
 
         disk = SlowDisk(40_000 / (case.fetch / 1e3))
-        yield (
-            DataLoader(SlowSamples(root / "files", disk, case.prep / 1e3), BATCH, num_workers=case.workers),
-            None,
-        )  # type: ignore[arg-type]
+        dataset: Any = SlowSamples(root / "files", disk, case.prep / 1e3)
+        yield DataLoader(dataset, BATCH, num_workers=case.workers), None
         return
-    dataset = sutler.ImageFolder(root / "photos", T.Compose([T.Resize((32, 32)), T.ToDtype("float32")]))
-    sizes = [Path(path).stat().st_size for path, _ in dataset.samples]
+    photos = sutler.ImageFolder(root / "photos", T.Compose([T.Resize((32, 32)), T.ToDtype("float32")]))
+    sizes = [Path(path).stat().st_size for path, _ in photos.samples]
     blocks = sum(-(-size // 4096) * 4116 for size in sizes)
     cache = int(case.cached * blocks) + (64 << 10) if case.cached else None
-    with sutler.Loader(dataset, BATCH, shuffle=True, num_workers=case.workers, cache=cache) as loader:
+    with sutler.Loader(photos, BATCH, shuffle=True, num_workers=case.workers, cache=cache) as loader:
         yield loader, sum(sizes) / len(sizes) / (case.fetch / 1e3) / 1e6
 
 

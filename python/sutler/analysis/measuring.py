@@ -19,7 +19,6 @@ from sutler.analysis.passes import NO_STEP, Pass, Series, Step, plain, repeat, r
 from sutler.analysis.proof import device_bytes, processor_seconds
 from sutler.analysis.storing import storage_and_cache, storage_from_passes
 from sutler.cache import DEFAULT_SPLIT
-from sutler.datasets import NativeDataset
 
 #: Storage that is no limit, for loaders whose samples are to be in memory.
 UNTHROTTLED = 1e15
@@ -92,9 +91,8 @@ class Measurement:
         self.storage = storage_bytes_per_s
         self.warnings: list[str] = []
         self.native = bench.kind == "native"
-        self.keeps = (
-            self.native and isinstance(bench.dataset, NativeDataset) and (bench.dataset.padding_value is None)
-        )
+        #: Whether its samples can be kept in a cache of ours.
+        self.keeps = self.native and bench.dataset.content == "images"
         self.streams = bench.kind == "stream" or bool(getattr(bench, "is_stream", False))
         self._stack = ExitStack()
         self.batches: Batches = []
