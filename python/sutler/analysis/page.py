@@ -37,6 +37,7 @@ from sutler.analysis.wording import (
     CAUSE_NAMES,
     NO_LIMIT,
     about,
+    busy,
     duration,
     number,
     percent,
@@ -180,10 +181,7 @@ def _stalls(stalls: Stalls) -> Element:
 
 
 def _accelerator(accelerator: Accelerator) -> Element:
-    words = (
-        f"The accelerator {accelerator.name} takes {duration(accelerator.step_seconds)} for a step of "
-        f"{number(accelerator.batch_size)} samples and is busy {percent(accelerator.utilisation)} of the time. "
-    )
+    words = f"{busy(accelerator)} "
     verdict: Node = ""
     if accelerator.passed is not None and accelerator.pass_line is not None:
         verdict = Element(

@@ -14,6 +14,7 @@ from sutler.analysis.wording import (
     AXIS_NAMES,
     CAUSE_NAMES,
     about,
+    busy,
     duration,
     number,
     percent,
@@ -136,10 +137,7 @@ def _accelerator(findings: Findings, width: int) -> str:
     accelerator = findings.accelerator
     if accelerator is None:
         return ""
-    told = (
-        f"{accelerator.name}: {duration(accelerator.step_seconds)} a step of {number(accelerator.batch_size)} samples, "
-        f"busy {percent(accelerator.utilisation)} of the time."
-    )
+    told = busy(accelerator)
     if accelerator.pass_line is not None:
         verdict = "That passes" if accelerator.passed else "That does not pass"
         told += f" {verdict}: {percent(accelerator.pass_line)} are needed."

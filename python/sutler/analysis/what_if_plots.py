@@ -57,8 +57,10 @@ def what_if_plot(axis: str, points: Sequence[WhatIf], measured: Interval, limit:
 
 
 def _throughput(points: Sequence[WhatIf], measured: Interval, limit: Interval | None) -> Scale:
-    highs = [point.predicted.high for point in points] + [measured.high]
-    highs += [point.verified for point in points if point.verified is not None]
+    known = [point.predicted.value for point in points] + [measured.value]
+    known += [point.verified for point in points if point.verified is not None]
+    # Where little is known a band may go up to anywhere; the line must stay readable.
+    highs = [min(point.predicted.high, 1.5 * max(known)) for point in points] + known
     # A line far above all else would press the rest against the axis, and says no more than that it is far.
     if limit is not None and limit.value < 2.5 * max(highs):
         highs.append(1.08 * limit.value)
@@ -113,8 +115,8 @@ def _measured(x: float, y: float, measured: Interval) -> list[Element]:
     )
     words = f"measured now: {rate(measured.value)}"
     at_left = x > (_LEFT + _RIGHT) / 2
-    # Below the mark, since a line that rises leaves its room there.
-    at = min(y + 24, _BOTTOM - 6)
+    # Below the mark, since a line that rises leaves its room there; above it where the axis is too near.
+    at = y + 24 if y < _BOTTOM - 40 else y - 16
     beside, anchor = (x - 12, "end") if at_left else (x + 12, "start")
     return [diamond, text(beside, at, words, anchor=anchor, class_="label strong")]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sutler.analysis.model import Interval, Subject
+from sutler.analysis.model import Accelerator, Interval, Subject
 
 #: A rate from here on is that of a step that was not given: no accelerator takes so many samples per second.
 NO_LIMIT = 1e8
@@ -94,6 +94,13 @@ def spread(interval: Interval) -> str:
 def proof(proven: bool | None) -> str:
     """Whether a rate has been shown to be what it says."""
     return {True: "shown", False: "not shown", None: "–"}[proven]
+
+
+def busy(accelerator: Accelerator) -> str:
+    """How long a step takes and how busy that keeps the accelerator, as a sentence."""
+    step = f"{duration(accelerator.step_seconds)} for a step of {number(accelerator.batch_size)} samples"
+    who = "The trainer" if accelerator.name == "given" else f"The accelerator {accelerator.name}"
+    return f"{who} takes {step} and is busy {percent(accelerator.utilisation)} of the time."
 
 
 def about(subject: Subject) -> list[tuple[str, str]]:
