@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import threading
+import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +43,18 @@ def _run(arguments: dict[str, Any]) -> None:
     if arguments["accelerator"] is not None:
         batch_size = accelerator(arguments["accelerator"]).batch_size
     dataset = _open(arguments["dataset"]["path"], _pipeline(job["pipeline"], job["size"]))
-    with Loader(
-        dataset,
-        batch_size=batch_size,
-        shuffle=True,
-        num_workers=job["threads"],
-        cache=arguments["cache"],
-        errors="skip",
-        output="numpy",
-    ) as loader:
+    with (
+        Loader(
+            dataset,
+            batch_size=batch_size,
+            shuffle=True,
+            num_workers=job["threads"],
+            cache=arguments["cache"],
+            errors="skip",
+            output="numpy",
+        ) as loader,
+        _progress(arguments["time"]),
+    ):
         report = analyze(
             loader,
             arguments["step_time"],
@@ -66,6 +73,33 @@ def _run(arguments: dict[str, Any]) -> None:
     else:
         show(report.findings)
     sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _progress(seconds: float) -> Iterator[None]:
+    """A bar on the terminal, by the clock: how long it measures is the one thing that is known beforehand."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+
+    def show() -> None:
+        begun = time.monotonic()
+        while not done.wait(0.1):
+            passed = time.monotonic() - begun
+            bar = "#" * min(40, int(40 * passed / seconds))
+            sys.stderr.write(f"\rmeasuring [{bar:<40}] {passed:.0f} s of about {seconds:.0f} s")
+            sys.stderr.flush()
+        sys.stderr.write("\r\033[K")
+        sys.stderr.flush()
+
+    bar = threading.Thread(target=show, daemon=True)
+    bar.start()
+    try:
+        yield
+    finally:
+        done.set()
+        bar.join()
 
 
 def _open(path: str, transform: Any) -> NativeDataset:
