@@ -48,6 +48,9 @@ class BatchSource(Protocol):
     def next(self) -> tuple[Any, Progress] | None:
         """The next batch and how far the epoch is with it; ``None`` at the end."""
 
+    def last_delivery(self) -> tuple[float, float, float, int]:
+        """The seconds of fetch, prep and transport in the wait for the latest batch, and its samples."""
+
 
 class Backend(Protocol):
     """What a loader needs of whoever prepares its samples."""
@@ -255,8 +258,8 @@ class ProcessBackend:
         self._lateness = loader._lateness()
         #: Whether workers come and go with the demand.
         self._elastic = loader._auto_workers is not None
-        #: In strict order samples stay in the thread that PyTorch's users know them in. What a worker has put aside only it
-        #: can go on with, so workers that may go at any time put nothing aside.
+        #: In strict order samples stay in the thread that PyTorch's users know them in. What a worker has put aside only
+        #: it can go on with, so workers that may go at any time put nothing aside.
         self._hand_over = loader.hand_over and loader.order == "ready" and not self._elastic
         #: Where a batch is made in one piece, one worker prepares all of it.
         self._whole_batches = loader._collates_in_workers() or (

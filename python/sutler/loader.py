@@ -38,7 +38,7 @@ from sutler._python_batches import default_collate
 from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, as_pytorchs, with_set_epoch
 from sutler._selection import origin_of, selection_of, warn_of_concatenation
 from sutler._state import check_state, make_state
-from sutler._stats import describe, figures_of
+from sutler._stats import describe, figures_of, no_timeline, timeline_of
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
@@ -307,9 +307,12 @@ class Loader(Generic[BatchType]):
         self._drawing: Drawing | None = None
         self._closed = False
         self._last_figures: tuple[dict[str, Any], list[Failure]] = ({}, [])
+        self._last_timeline = no_timeline()
         #: What happened without workers, and the samples that the latest epoch left out.
         self._inline = TrainerFigures()
         self._inline_failures: list[Failure] = []
+        #: What the trainer waited for, where batches are copied to a device ahead of it.
+        self._device_figures = TrainerFigures()
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
         self._initialised = True
 
@@ -494,11 +497,13 @@ class Loader(Generic[BatchType]):
     def _forget_parent(self) -> None:
         """We are in a forked child: what happened, and what is under way, is the parent's."""
         self._last_figures = ({}, [])
+        self._last_timeline = no_timeline()
         self._iterators = weakref.WeakSet()
 
     def _remember_figures(self) -> None:
         """What is counted with is about to end."""
         self._last_figures = figures_of(self)
+        self._last_timeline = timeline_of(self)
 
     def _in_process(self) -> bool:
         """Whether a dataset written in Python is called by the trainer itself."""
@@ -562,6 +567,22 @@ class Loader(Generic[BatchType]):
         finished batches to arrive (transport), and the trainer's own work.
         """
         return describe(self)
+
+    def timeline(self) -> dict[str, Any]:
+        """The latest batches and samples one by one: when each was asked for, waited for and worked at.
+
+        The page "Figures" of the reference explains each key. What is kept is bounded: a thousand batches or so.
+        """
+        return timeline_of(self)
+
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """Writes the timeline as a Chrome trace, to be opened in Perfetto (ui.perfetto.dev) or ``chrome://tracing``.
+
+        The trainer and each worker have a track; on it are the waits by what they were for, and the stages of samples.
+        """
+        from sutler.analysis.trace import write_trace
+
+        write_trace(path, self.timeline(), rank=self.rank)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ def facts(*arguments: object) -> dict[str, Any]:
 
 def test_help_and_version_are_answers() -> None:
     top = command("--help").stdout
-    for name in ("demo", "bench", "inspect", "plan"):
+    for name in ("demo", "bench", "analyze", "inspect", "plan"):
         assert name in top
         assert "--json" in command(name, "--help").stdout
     assert sutler.__version__ in command("--version").stdout

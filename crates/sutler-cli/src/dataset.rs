@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use serde::Serialize;
 use sutler_core::{EpochPlan, JobCursor, JobSpec, Ledger, Permutation, SampleId, Shard};
 use sutler_engine::{Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, RunError, ServingOrder};
 use sutler_media::{Layout, Limits, Op, Pipeline, PipelineOptions};
@@ -106,7 +107,8 @@ fn list(path: &Path, options: FolderOptions) -> Result<Arc<Files>, Failed> {
 }
 
 /// The two pipelines that commands measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum PipelineKind {
     /// RandomResizedCrop, RandomHorizontalFlip, Normalize.
     Train,
@@ -132,7 +134,7 @@ fn rate(text: &str) -> Result<f64, String> {
 }
 
 /// What a job is made of.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args, Serialize)]
 pub struct JobArguments {
     /// Which transforms to run: RandomResizedCrop + flip + normalise, or Resize + CenterCrop + normalise.
     #[arg(long, value_enum, default_value = "train")]
@@ -256,7 +258,7 @@ pub fn serve_epoch(
 }
 
 /// A path argument.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args, Serialize)]
 pub struct DatasetPath {
     /// A folder with one folder per class, or a manifest (.csv, .tsv, .jsonl).
     pub path: PathBuf,

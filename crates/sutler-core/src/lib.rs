@@ -4,10 +4,12 @@
 //! what it was told; the engine tells it what really happened, the tests tell it what might.
 #![forbid(unsafe_code)]
 
+pub mod analyse;
 mod assembly;
 mod bits;
 mod buckets;
 mod costs;
+mod course;
 mod crew;
 mod fingerprint;
 mod form;
@@ -29,6 +31,7 @@ mod words;
 pub use assembly::{Assembly, Place};
 pub use buckets::{BucketSpec, bucket_batches};
 pub use costs::Costs;
+pub use course::{Course, Span, Split};
 pub use crew::{Crew, CrewLimits, CrewObservation, CrewReason};
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;

@@ -10,8 +10,8 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use sutler_core::{CrewLimits, SampleId, counted};
 use sutler_engine::{
-    Canceller, Connection, Fill, JobOptions, Key, Next, Padding, Pool, ProcessOptions, ProcessPreparation,
-    Revive, RunError, ServingOrder,
+    BatchEntry, Canceller, Connection, Fill, Handling, JobOptions, Key, Next, Padding, Pool, ProcessOptions,
+    ProcessPreparation, Revive, RunError, ServingOrder,
 };
 use sutler_media::{DType, Layout, OutputSpec};
 use sutler_service::spec::{EpochSpec, JobError, JobSpec, Memory, PolicySpec, SequenceSpec};
@@ -522,6 +522,18 @@ impl Job {
             Work::Agent(job) => Ok(py.detach(|| job.metrics()).to_string()),
         }
     }
+
+    /// The latest batches and samples one by one, and how the times of stages are spread, as JSON. Times are seconds since
+    /// a moment that is `age` seconds ago. An agent's job has its batches alone.
+    fn timeline(&self) -> PyResult<String> {
+        let (timeline, quantiles) = match &self.work {
+            Work::Here(job) => (job.metrics().timeline(), job.metrics().quantiles()),
+            Work::Agent(job) => (job.timeline(), Vec::new()),
+        };
+        let age = timeline.origin.elapsed().as_secs_f64();
+        let told = serde_json::json!({ "age": age, "timeline": timeline, "quantiles": quantiles });
+        serde_json::to_string(&told).map_err(value_error)
+    }
 }
 
 /// An epoch, and who runs it.
@@ -535,6 +547,20 @@ impl OpenRun {
         match self {
             Self::Here(run) => run.next(timeout).map_err(ClientError::from),
             Self::Agent(run) => run.next(timeout),
+        }
+    }
+
+    fn handed_over(&mut self, handling: Handling) {
+        match self {
+            Self::Here(run) => run.handed_over(handling),
+            Self::Agent(run) => run.handed_over(handling),
+        }
+    }
+
+    fn last_delivery(&self) -> Option<BatchEntry> {
+        match self {
+            Self::Here(run) => run.last_delivery(),
+            Self::Agent(run) => run.last_delivery(),
         }
     }
 }
@@ -644,6 +670,23 @@ impl Run {
                 }
             }
         }
+    }
+
+    /// The trainer has the latest batch in its hands only now: until then it was transformed or collated (`prepared`), or
+    /// put where the trainer wants it.
+    fn handed_over(&self, prepared: bool) {
+        let handling = if prepared { Handling::Prep } else { Handling::Transport };
+        let mut run = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(run) = run.as_mut() {
+            run.handed_over(handling);
+        }
+    }
+
+    /// The seconds of fetch, prep and transport in the wait for the latest batch, and how many samples that has.
+    fn last_delivery(&self) -> (f64, f64, f64, usize) {
+        let run = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = run.as_ref().and_then(OpenRun::last_delivery).unwrap_or_default();
+        (last.fetch, last.prep, last.transport, last.samples)
     }
 
     /// Calls the rest of the epoch off, also while another thread waits for a batch.
