@@ -5,6 +5,7 @@ from sutler._worker_info import get_worker_info
 from sutler.audio import AudioFolder, LengthBuckets
 from sutler.cache import Cache
 from sutler.datasets import ImageFolder, Manifest
+from sutler.detection import AspectGroups, CocoDetection
 from sutler.errors import (
     DecodeError,
     ErrorBudgetExceeded,
@@ -22,8 +23,10 @@ from sutler.planning import Plan, plan
 from sutler.prepared import PreparedDataset, deterministic
 
 __all__ = [
+    "AspectGroups",
     "AudioFolder",
     "Cache",
+    "CocoDetection",
     "DecodeError",
     "ErrorBudgetExceeded",
     "Errors",

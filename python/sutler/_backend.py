@@ -15,6 +15,7 @@ from sutler import _sutler
 from sutler._agent import AgentChoice, say_alone
 from sutler._assembly import HostBatches
 from sutler._auto_split import AutoSplit
+from sutler._detection_batches import DetectionBatches
 from sutler._fetch import bulk_getter
 from sutler._keys import KeyTable
 from sutler._padded_batches import PaddedBatches
@@ -25,6 +26,7 @@ from sutler._threads import ThreadPool, wants_threads
 from sutler._worker import WorkerOptions
 from sutler.cache import AUTO, read_split
 from sutler.datasets import NativeDataset
+from sutler.detection import CocoDetection
 
 if TYPE_CHECKING:
     from sutler._epoch import Progress
@@ -109,6 +111,11 @@ class NativeBackend:
         native = len(operations)
         self.device_operations: list[dict[str, Any]] = []
         last_on_host = dataset.lowered.tail or loader.collate_fn is not None
+        if isinstance(dataset, CocoDetection) and loader.device_normalize:
+            raise ValueError(
+                "device_normalize=True would normalise the zeros that surround the pictures of a CocoDetection, too; leave "
+                "it out"
+            )
         if loader.device is not None and loader.device_normalize and not last_on_host:
             while native and operations[native - 1]["op"] in ("to_dtype", "normalize"):
                 native -= 1
@@ -117,6 +124,8 @@ class NativeBackend:
         #: Clips are padded natively, unless Python has something to do to each of them first.
         one_by_one = dataset.lowered.tail or loader.collate_fn is not None or not loader._batched()
         self._pad = None if one_by_one else dataset.padding_value
+        #: The same for pictures that are put in frames.
+        self._frame = dataset.size_divisible if isinstance(dataset, CocoDetection) and not one_by_one else None
         self._cache_wanted = loader.cache
         self._threads = loader.num_workers
         #: Who decides on the split, where the user does not.
@@ -182,6 +191,7 @@ class NativeBackend:
                 lateness=self._lateness,
                 shared=self._shared,
                 pad=self._pad,
+                frame=self._frame,
                 cache=self._cache,
                 agent=agent,
                 name=self._name,
@@ -208,6 +218,8 @@ class NativeBackend:
     ) -> BatchSource:
         """Batches as the threads wrote them."""
         reader = RunReader(loader, run, feed)
+        if isinstance(self._dataset, CocoDetection):
+            return DetectionBatches(loader, reader, epoch, self._dataset)
         padding_value = self._dataset.padding_value
         if padding_value is not None:
             return PaddedBatches(loader, reader, epoch, padding_value)

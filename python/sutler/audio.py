@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sutler import _sutler
-from sutler._arguments import place_in_job
+from sutler._epoch_batches import EpochBatches, check_positive
 from sutler.datasets import BYTES_MAX, Io, NativeDataset
 from sutler.transforms import lower_audio
 from sutler.transforms.tail import seeded
@@ -139,7 +139,7 @@ class AudioFolder(NativeDataset):
         return [f"Root location: {self.root}"]
 
 
-class LengthBuckets:
+class LengthBuckets(EpochBatches):
     """Batches of samples of similar length, for a loader's ``batch_sampler``: less padding, and still random.
 
     Samples are sorted into buckets of similar length. Which samples of a bucket come together, and in which order the
@@ -175,44 +175,28 @@ class LengthBuckets:
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        for name, value in (("batch_size", batch_size), ("buckets", buckets)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
+        super().__init__(
+            batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed, rank=rank, world_size=world_size
+        )
+        check_positive("buckets", buckets)
         durations = lengths.durations if isinstance(lengths, AudioFolder) else lengths
         # The native side compares whole numbers; a microsecond is finer than any sample.
         self._lengths = [round(length * 1_000_000) for length in durations]
         if any(length < 0 for length in self._lengths):
             raise ValueError("lengths should not be negative")
-        self.batch_size = batch_size
         self.buckets = buckets
-        self.shuffle = shuffle
-        self.drop_last = drop_last
-        self.seed = seed
-        #: The epoch whose batches come next.
-        self.epoch = 0
-        self._place = place_in_job(rank, world_size)
-        #: How many ranks its batches are divided over.
-        self.world_size = self._place()[1]
 
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch; a loader does so itself."""
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[list[int]]:
-        rank, world_size = self._place()
-        # Drawn at once, not when first asked: the epoch may be another one by then.
-        return iter(
-            _sutler.bucket_batches(
-                self._lengths,
-                batch_size=self.batch_size,
-                buckets=self.buckets,
-                shuffle=self.shuffle,
-                drop_last=self.drop_last,
-                seed=self.seed,
-                epoch=self.epoch,
-                rank=rank,
-                world_size=world_size,
-            )
+    def _batches(self, rank: int, world_size: int) -> list[list[int]]:
+        return _sutler.bucket_batches(
+            self._lengths,
+            batch_size=self.batch_size,
+            buckets=self.buckets,
+            shuffle=self.shuffle,
+            drop_last=self.drop_last,
+            seed=self.seed,
+            epoch=self.epoch,
+            rank=rank,
+            world_size=world_size,
         )
 
     def __len__(self) -> int:

@@ -28,6 +28,7 @@ from sutler._backend import (
 from sutler._beginning import begin_epoch
 from sutler._engine_room import EngineRoom
 from sutler._epoch import EpochIterator, Position
+from sutler._epoch_batches import EpochBatches
 from sutler._figures import TrainerFigures
 from sutler._output import Output, resolve_output
 from sutler._parts import cache_for
@@ -39,7 +40,6 @@ from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
 from sutler._threads import THREAD
-from sutler.audio import LengthBuckets
 from sutler.cache import Cache, check_alone, read_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
@@ -420,7 +420,7 @@ class Loader(Generic[BatchType]):
         given = self._given_batch_sampler if in_batches else self._given_sampler
         if given is None:
             return None
-        if isinstance(given, LengthBuckets):
+        if isinstance(given, EpochBatches):
             given.set_epoch(epoch)
         return Drawing(given, self._backend.keys, in_batches=in_batches, epoch=self._sampler_epoch())
 

@@ -10,9 +10,10 @@ use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleId, Shard};
 use sutler_engine::{Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, RunError, ServingOrder};
 use sutler_media::{Layout, Limits, Op, Pipeline, PipelineOptions};
 use sutler_store::{
-    ByteRate, Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Source, Throttled,
+    ByteRate, Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Silent, Source, Throttled,
 };
 
+use crate::boxes::{coco_options, is_annotation_file};
 use crate::{Failed, report};
 
 /// ImageNet's mean and deviation, as everybody uses them.
@@ -38,8 +39,21 @@ pub fn open(path: &Path, allow_empty: bool) -> Result<Arc<Files>, Failed> {
     if files.is_empty() { Err(format!("{} lists no samples.", path.display()).into()) } else { Ok(files) }
 }
 
-/// The same, and where a folder holds no images the sound files in it.
-pub fn open_any(path: &Path) -> Result<Arc<Files>, Failed> {
+/// The same, and where a folder holds no images the sound files in it; or the pictures of a COCO annotation file, which are in the
+/// folder `images` or where they are most likely.
+pub fn open_any(path: &Path, images: Option<&Path>) -> Result<Arc<Files>, Failed> {
+    if is_annotation_file(path) {
+        let listing = Listing::coco(path, &coco_options(path, images), &Silent)?;
+        return Ok(Arc::new(Files::new(listing, Io::Buffered, Limits::default().bytes_max)));
+    }
+    if let Some(images) = images {
+        let reason = format!(
+            "--images {} says where the pictures of a COCO annotation file (.json) are, and {} is none; leave it out.",
+            images.display(),
+            path.display()
+        );
+        return Err(reason.into());
+    }
     let images = list(path, FolderOptions { allow_empty: true, ..FolderOptions::default() })?;
     if !images.is_empty() {
         return Ok(images);

@@ -1,6 +1,7 @@
 //! `sutler inspect`: what is in a dataset.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,6 +10,7 @@ use sutler_core::SampleId;
 use sutler_media::{Decoder, Format, Limits, Pixels, Rect, Request, Scale, audio, probe};
 use sutler_store::{Files, ReadBuffer, Source};
 
+use crate::boxes::BoxFacts;
 use crate::dataset::{DatasetPath, open_any};
 use crate::{Failed, report};
 
@@ -20,11 +22,15 @@ const VALUES_MAX: u64 = 1 << 28;
 
 /// Show what is in a dataset: counts, sizes, formats, broken files
 ///
-/// Every file is read and decoded in full, so a file that is not listed as broken can be served.
+/// Every file is read and decoded in full, so a file that is not listed as broken can be served. PATH may also be a COCO
+/// annotation file (.json): then its boxes and categories are counted, and pictures compared with what it says of them.
 #[derive(clap::Args)]
 pub struct Inspect {
     #[command(flatten)]
     dataset: DatasetPath,
+    /// The folder that holds the pictures of a COCO annotation file; by default where they are most likely.
+    #[arg(long, value_name = "FOLDER")]
+    images: Option<PathBuf>,
     /// Threads to decode with; by default one per usable core.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
@@ -60,7 +66,7 @@ struct Findings {
 
 impl Inspect {
     pub fn run(&self) -> Result<(), Failed> {
-        let files = open_any(&self.dataset.path)?;
+        let files = open_any(&self.dataset.path, self.images.as_deref())?;
         let threads = self.threads.map_or_else(sutler_engine::usable_cores, |threads| threads as usize);
         let mut findings = examine(&files, threads)?;
         findings.broken.sort_by_key(|(sample, _)| *sample);
@@ -97,6 +103,7 @@ impl Inspect {
             misnamed: found.iter().filter(|finding| finding.misnamed).count() as u64,
             warned: found.iter().filter(|finding| finding.warned).count() as u64,
             fingerprint: files.fingerprint().to_string(),
+            boxes: files.annotations().map(|annotations| BoxFacts::of(annotations)),
             broken,
         };
         report::print(&if self.json {
@@ -130,6 +137,9 @@ struct Facts {
     misnamed: u64,
     warned: u64,
     fingerprint: String,
+    /// What is on the pictures, where an annotation file says so.
+    #[serde(flatten)]
+    boxes: Option<BoxFacts>,
     broken: Vec<Broken>,
 }
 
@@ -141,6 +151,9 @@ impl Facts {
             report::count(self.classes),
             report::bytes(self.bytes)
         );
+        if let Some(boxes) = &self.boxes {
+            text += &boxes.text();
+        }
         let row = |name: &str, spread: &Spread, show: fn(u64) -> String| {
             vec![name.to_owned(), show(spread.min), show(spread.p50), show(spread.p99), show(spread.max)]
         };
@@ -270,6 +283,10 @@ impl Examiner {
         };
         finding.image = Some((header.format.name(), header.width, header.height));
         finding.misnamed = !has_extension_of(&path, header.format);
+        let picture = files.annotations().map(|annotations| annotations.picture(sample));
+        if let Some(Err(reason)) = picture.map(|picture| picture.check(header.width, header.height)) {
+            return (finding, broken("annotation", reason));
+        }
         let request = Request { region: Rect::whole(header.width, header.height), scale: Scale::Full };
         match self.decoder.decode(bytes, &header, &request, &mut self.pixels) {
             Ok(decoded) => {

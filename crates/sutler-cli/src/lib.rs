@@ -4,6 +4,7 @@
 //! when the job failed and 2 for wrong arguments.
 
 mod bench;
+mod boxes;
 mod dataset;
 mod demo;
 mod inspect;

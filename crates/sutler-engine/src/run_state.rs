@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use sutler_core::{Assembly, EpochPlan, JobCursor, Ledger, SampleId};
 
-use crate::batch::{OpenBatch, block_bytes};
+use crate::batch::{Gathering, OpenBatch, block_bytes};
 use crate::job::ServingOrder;
 use crate::pool::{Membership, Task};
 use crate::process::FIRST_KEYED;
@@ -386,7 +386,7 @@ impl RunState {
     ) {
         let row = self.job.preparation.row();
         self.in_flight.push_back(InFlight {
-            batch: Arc::new(OpenBatch::new(self.next_batch, rows, row, memory, self.job.spares.clone())),
+            batch: Arc::new(OpenBatch::new(self.next_batch, rows, row, memory, Gathering::of(&self.job))),
             samples,
             positions,
             next_row: 0,

@@ -20,19 +20,24 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod annotations;
 pub mod cache;
+mod coco;
 mod error;
 mod files;
 mod filesystem;
 mod folder;
 mod listing;
 mod manifest;
+mod paths;
 mod progress;
 mod read_buffer;
 mod source;
 mod text;
 mod throttled;
 
+pub use annotations::{Annotations, Category, LeftOut, Object, Picture};
+pub use coco::CocoOptions;
 pub use error::StoreError;
 pub use files::{Files, Io};
 pub use folder::{AUDIO_EXTENSIONS, FolderOptions, IMAGE_EXTENSIONS};

@@ -29,12 +29,13 @@ from sutler.transforms.geometry import (
     RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
+    ResizeShortest,
 )
 from sutler.transforms.interpolation import InterpolationMode
-from sutler.transforms.lowering import Lowered, lower, lower_audio
+from sutler.transforms.lowering import Lowered, lower, lower_audio, lower_detection
 from sutler.transforms.policy import RandAugment, TrivialAugmentWide
 from sutler.transforms.tail import run_tail
-from sutler.transforms.values import Normalize, RandomErasing, ToDtype, ToImage, ToPureTensor
+from sutler.transforms.values import Normalize, RandomErasing, ToBGR255, ToDtype, ToImage, ToPureTensor
 
 __all__ = [
     "CenterCrop",
@@ -60,8 +61,10 @@ __all__ = [
     "RandomVerticalFlip",
     "Resample",
     "Resize",
+    "ResizeShortest",
     "SpecAugment",
     "SpeedPerturb",
+    "ToBGR255",
     "ToDtype",
     "ToImage",
     "ToPureTensor",
@@ -70,5 +73,6 @@ __all__ = [
     "TrivialAugmentWide",
     "lower",
     "lower_audio",
+    "lower_detection",
     "run_tail",
 ]
