@@ -113,8 +113,8 @@ class NativeBackend:
         last_on_host = dataset.lowered.tail or loader.collate_fn is not None
         if isinstance(dataset, CocoDetection) and loader.device_normalize:
             raise ValueError(
-                "device_normalize=True would normalise the zeros that surround the pictures of a CocoDetection, too; leave "
-                "it out"
+                "device_normalize=True would normalise the zeros that surround the pictures of a CocoDetection, too; "
+                "leave it out"
             )
         if loader.device is not None and loader.device_normalize and not last_on_host:
             while native and operations[native - 1]["op"] in ("to_dtype", "normalize"):
@@ -125,7 +125,9 @@ class NativeBackend:
         one_by_one = dataset.lowered.tail or loader.collate_fn is not None or not loader._batched()
         self._pad = None if one_by_one else dataset.padding_value
         #: The same for pictures that are put in frames.
-        self._frame = dataset.size_divisible if isinstance(dataset, CocoDetection) and not one_by_one else None
+        self._frame = (
+            dataset.size_divisible if isinstance(dataset, CocoDetection) and not one_by_one else None
+        )
         self._cache_wanted = loader.cache
         self._threads = loader.num_workers
         #: Who decides on the split, where the user does not.

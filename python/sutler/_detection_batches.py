@@ -87,14 +87,16 @@ class DetectionBatches(HostBatches):
         shapes = [tuple(image.shape) for image in images]
         if len({(len(shape), shape[:-2]) for shape in shapes}) > 1 or len(shapes[0]) < 2:
             raise ValueError(
-                f"the pictures of a batch have the shapes {', '.join(map(str, shapes))}, which differ in more than height "
-                "and width; let your function return (channels, height, width) throughout"
+                f"the pictures of a batch have the shapes {', '.join(map(str, shapes))}, which differ in more than "
+                "height and width; let your function return (channels, height, width) throughout"
             )
-        height, width = (
-            -(-max(shape[axis] for shape in shapes) // multiple) * multiple for axis in (-2, -1)
-        )
+        height, width = (-(-max(shape[axis] for shape in shapes) // multiple) * multiple for axis in (-2, -1))
         shape = (len(images), *shapes[0][:-2], height, width)
-        framed = images[0].new_zeros(shape) if hasattr(images[0], "new_zeros") else np.zeros(shape, images[0].dtype)
+        framed = (
+            images[0].new_zeros(shape)
+            if hasattr(images[0], "new_zeros")
+            else np.zeros(shape, images[0].dtype)
+        )
         for frame, image in zip(framed, images, strict=True):
             frame[..., : image.shape[-2], : image.shape[-1]] = image
         return framed

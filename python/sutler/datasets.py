@@ -40,8 +40,8 @@ class NativeDataset:
     _native: _sutler.Dataset
     #: The transform as it was given.
     transform: Any
-    #: What is done to the class index, if anything.
-    target_transform: Callable[[int], Any] | None
+    #: What is done to the class index, or to what is on a picture, if anything.
+    target_transform: Callable[[Any], Any] | None
     #: The transform split into native operations and what runs in Python.
     lowered: Lowered
     #: What follows the shorter samples of a batch, where samples differ in length and are padded.
@@ -50,7 +50,7 @@ class NativeDataset:
     def _set_up(
         self,
         transform: Any,
-        target_transform: Callable[[int], Any] | None,
+        target_transform: Callable[[Any], Any] | None,
         dct_scaling: bool,
         progress: bool | None,
     ) -> None:

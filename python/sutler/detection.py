@@ -40,12 +40,12 @@ class CocoDetection(NativeDataset):
             native form. Functions of ``(image, target)`` that return both may follow, which run in Python.
         target_transform: A function of the dictionary.
         transforms: Another name for ``transform``: torchvision has this one for transforms of pictures and boxes.
-        labels: ``"category_id"`` takes the ids of the annotation file; ``"contiguous"`` counts up from 1 in their order,
-            which leaves 0 for what is in no box, as torchvision's models have it.
+        labels: ``"category_id"`` takes the ids of the annotation file; ``"contiguous"`` counts up from 1 in their
+            order, which leaves 0 for what is in no box, as torchvision's models have it.
         keep_empty: Whether pictures without boxes are samples.
         keep_crowds: Whether boxes of crowds are kept; ``iscrowd`` tells them from others.
-        invalid_boxes: What happens to a box without area inside its picture: ``"drop"`` leaves it out, ``"raise"`` refuses
-            the file. A box that only reaches over the edge is cut there.
+        invalid_boxes: What happens to a box without area inside its picture: ``"drop"`` leaves it out, ``"raise"``
+            refuses the file. A box that only reaches over the edge is cut there.
         size_divisible: Height and width of a batch are multiples of this.
         io: As in :class:`ImageFolder`.
         dct_scaling: As in :class:`ImageFolder`.
@@ -114,9 +114,7 @@ class CocoDetection(NativeDataset):
             "pixels_max": pixels_max,
             "bytes_max": bytes_max,
         }
-        self._set_up(
-            transforms if transform is None else transform, target_transform, dct_scaling, progress
-        )
+        self._set_up(transforms if transform is None else transform, target_transform, dct_scaling, progress)
 
     def _list(self, progress: Callable[[int], None] | None) -> _sutler.Dataset:
         return _sutler.Dataset.coco(self.annotations, **self._listing, progress=progress)
@@ -126,7 +124,8 @@ class CocoDetection(NativeDataset):
         self._pipeline = self.pipeline(len(self.lowered.ops))
         if self._pipeline.loses_boxes is not None:
             raise ValueError(
-                f"{self._pipeline.loses_boxes} turns and shears pictures, and boxes cannot follow it there; leave it out"
+                f"{self._pipeline.loses_boxes} turns and shears pictures, and boxes cannot follow it there; leave it "
+                "out"
             )
 
     @property
@@ -167,7 +166,9 @@ class CocoDetection(NativeDataset):
     @property
     def targets(self) -> list[int]:
         """Not there: a picture has many labels."""
-        raise AttributeError("a picture with boxes has no single label; dataset[i][1]['labels'] has those of its boxes")
+        raise AttributeError(
+            "a picture with boxes has no single label; dataset[i][1]['labels'] has those of its boxes"
+        )
 
     @property
     def samples(self) -> list[tuple[str, int]]:
@@ -190,8 +191,9 @@ class CocoDetection(NativeDataset):
         if not self.lowered.tail:
             return image, target
         with seeded(_sutler.user_seed(seed, epoch, index)):
-            for function in self.lowered.tail:
-                made: Any = function(image, target)
+            functions: list[Callable[..., Any]] = list(self.lowered.tail)
+            for function in functions:
+                made = function(image, target)
                 if not isinstance(made, tuple) or len(made) != 2:
                     name = getattr(function, "__name__", None) or type(function).__name__
                     raise TypeError(
@@ -200,9 +202,10 @@ class CocoDetection(NativeDataset):
                     )
                 image, target = made
         if isinstance(target, dict) and "size" in target:
-            height, width = image.shape[-2:]
-            size = target["size"]
-            target["size"] = size.new_tensor((height, width)) if hasattr(size, "new_tensor") else np.array((height, width))
+            size, made_size = target["size"], tuple(image.shape[-2:])
+            target["size"] = (
+                size.new_tensor(made_size) if hasattr(size, "new_tensor") else np.array(made_size, np.int64)
+            )
         return image, target
 
     def _describe(self) -> list[str]:
@@ -255,13 +258,15 @@ class AspectGroups(EpochBatches):
         )
         if isinstance(dataset, NativeDataset) and not isinstance(dataset, CocoDetection):
             raise TypeError(
-                f"{type(dataset).__name__} does not know the shapes of its pictures without reading them; pass the width "
-                "over height of every sample instead"
+                f"{type(dataset).__name__} does not know the shapes of its pictures without reading them; pass the "
+                "width over height of every sample instead"
             )
         ratios = dataset.aspect_ratios if isinstance(dataset, CocoDetection) else [float(r) for r in dataset]
         self.thresholds = sorted(float(threshold) for threshold in thresholds)
         if not all(ratio > 0 for ratio in ratios):  # nor a NaN
-            raise ValueError("a picture's width over height should be a positive number, and one of these is not")
+            raise ValueError(
+                "a picture's width over height should be a positive number, and one of these is not"
+            )
         self._groups = [bisect.bisect_left(self.thresholds, ratio) for ratio in ratios]
 
     def _batches(self, rank: int, world_size: int) -> list[list[int]]:

@@ -72,7 +72,8 @@ class Lambda(Transform):
     same place: a PIL image, or after `ToImage`, `ToDtype` or `Normalize` a tensor (channels, height, width).
 
     Args:
-        lambd: the function. It takes an image and returns one.
+        lambd: the function. It takes an image and returns one; in a `sutler.CocoDetection` it takes an image and
+            its target and returns both.
 
     Examples:
         >>> from sutler import transforms as T
@@ -83,7 +84,7 @@ class Lambda(Transform):
 
     random = True  # it may draw numbers; only its author knows
 
-    def __init__(self, lambd: Callable[[Any], Any]) -> None:
+    def __init__(self, lambd: Callable[..., Any]) -> None:
         if not callable(lambd):
             raise TypeError(f"Argument lambd should be callable, got {type(lambd).__name__!r}")
         self.lambd = lambd

@@ -39,7 +39,9 @@ def apply(transform: Transform, image: Any) -> Any:
     torch = importlib.import_module("torch")
     if _is_instance(image, "numpy", "ndarray"):
         image = v2.functional.to_image(image.copy())  # a tensor over read-only memory is undefined behaviour
-    if isinstance(transform, (ToBGR255, ToDtype, Normalize, RandomErasing)) and not isinstance(image, torch.Tensor):
+    if isinstance(transform, (ToBGR255, ToDtype, Normalize, RandomErasing)) and not isinstance(
+        image, torch.Tensor
+    ):
         image = v2.functional.pil_to_tensor(image)
     if isinstance(transform, Normalize) and not image.is_floating_point():
         image = v2.functional.to_dtype(image, torch.float32, scale=True)

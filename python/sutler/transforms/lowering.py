@@ -191,14 +191,17 @@ def lower_detection(transform: object) -> Lowered:
     """
     for step in flatten(transform):
         if isinstance(step, AudioTransform):
-            raise TypeError(f"{_name(step)} is a transform on sound; this pipeline is one on pictures with boxes")
+            raise TypeError(
+                f"{_name(step)} is a transform on sound; this pipeline is one on pictures with boxes"
+            )
     lowered = lower(transform)
-    for step in lowered.tail:
-        if isinstance(step, Transform) or generation(step) is not None:
-            behind = "" if step is lowered.tail[0] else f" behind {_name(Lambda(lowered.tail[0]))}"
+    for function in lowered.tail:
+        if isinstance(function, Transform) or generation(function) is not None:
+            behind = "" if function is lowered.tail[0] else f" behind {_name(Lambda(lowered.tail[0]))}"
             raise ValueError(
-                f"{type(step).__name__} has no native form here{behind}, and in Python it would move pictures without their "
-                "boxes. Leave it out, put it before what runs in Python, or do both in a function of (image, target)."
+                f"{type(function).__name__} has no native form here{behind}, and in Python it would move pictures without "
+                "their boxes. Leave it out, put it before what runs in Python, or do both in a function of (image, "
+                "target)."
             )
     return lowered
 
@@ -281,7 +284,9 @@ class _Assembly:
             self._convert(transform, is_float)
         elif isinstance(transform, ToBGR255):
             if is_float:
-                raise NotNativeError("ToBGR255 after the conversion to float has no native form; before it, it has")
+                raise NotNativeError(
+                    "ToBGR255 after the conversion to float has no native form; before it, it has"
+                )
             self._values.append(transform)
         elif isinstance(transform, Normalize):
             self._values.append(transform)

@@ -51,7 +51,9 @@ def test_boxes_without_area_are_dropped_or_refused(shapes: Path, rewrite: Rewrit
     path = rewrite(damage)
     dataset = sutler.CocoDetection(shapes, path)
     assert dataset.left_out == {"invalid_boxes": 2, "crowds": 0, "strays": 1, "empty_images": 0}
-    with pytest.raises(ValueError, match=r"annotations\[0\] \(id 1\) has the box \[3, 3, -5, 4\], which has no area"):
+    with pytest.raises(
+        ValueError, match=r"annotations\[0\] \(id 1\) has the box \[3, 3, -5, 4\], which has no area"
+    ):
         sutler.CocoDetection(shapes, path, invalid_boxes="raise")
 
 
@@ -61,8 +63,14 @@ def test_boxes_without_area_are_dropped_or_refused(shapes: Path, rewrite: Rewrit
         (lambda a: a.pop("images"), 'there is no list "images" in it'),
         (lambda a: a["images"][3].pop("file_name"), r"images\[3\] \(id 1081\) has no file_name"),
         (lambda a: a["annotations"][3].pop("bbox"), r"annotations\[3\] \(id 4\) has no bbox"),
-        (lambda a: a["annotations"][3].update(id=1), r"annotations\[3\] \(id 1\) has the id of an annotation before it"),
-        (lambda a: a["annotations"][3].update(category_id=2), "is of category 2, which is not among the categories"),
+        (
+            lambda a: a["annotations"][3].update(id=1),
+            "has the id of an annotation before it",
+        ),
+        (
+            lambda a: a["annotations"][3].update(category_id=2),
+            "is of category 2, which is not among the categories",
+        ),
         (lambda a: a["images"][3].update(height=-1), "has a height of -1"),
         (lambda a: a["images"][3].update(id="x"), "expected a whole number"),
     ],
@@ -76,7 +84,11 @@ def test_entries_that_make_no_sense_are_named(rewrite: Rewrite, damage: Any, mes
 def test_files_that_are_no_annotations_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nowhere\.json"):
         sutler.CocoDetection(tmp_path, tmp_path / "nowhere.json")
-    for text, message in (("", "ends too early"), ("[]", "an object with the lists"), ('{"a": NaN}', "line 1")):
+    for text, message in (
+        ("", "ends too early"),
+        ("[]", "an object with the lists"),
+        ('{"a": NaN}', "line 1"),
+    ):
         (tmp_path / "a.json").write_text(text)
         with pytest.raises(ValueError, match=message):
             sutler.CocoDetection(tmp_path, tmp_path / "a.json")
@@ -112,12 +124,15 @@ def test_arguments_that_make_no_sense_are_refused(shapes: Path) -> None:
     for options, message in (
         ({"labels": "names"}, "labels should be 'category_id' or 'contiguous', got 'names'"),
         ({"invalid_boxes": "keep"}, "invalid_boxes should be 'drop' or 'raise', got 'keep'"),
-        ({"size_divisible": 0}, "size_divisible should be a positive integer value, but got size_divisible=0"),
+        (
+            {"size_divisible": 0},
+            "size_divisible should be a positive integer value, but got size_divisible=0",
+        ),
         ({"transform": T.Resize(32), "transforms": T.Resize(32)}, "Only transform or transforms"),
         ({"io": "fast"}, "io should be 'buffered' or 'direct'"),
     ):
         with pytest.raises(ValueError, match=message):
-            sutler.CocoDetection(shapes, path, **options)  # type: ignore[arg-type]
+            sutler.CocoDetection(shapes, path, **options)
     with pytest.raises(ValueError, match="batch_size should be a positive integer value"):
         sutler.AspectGroups([1.0], 0)
     with pytest.raises(ValueError, match="should be a positive number"):

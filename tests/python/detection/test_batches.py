@@ -34,7 +34,8 @@ def contents(batch: Any) -> dict[int, bytes]:
     images, targets, ids = batch
     assert len(images) == len(targets) == len(ids)
     return {
-        int(number): content(image, target) for image, target, number in zip(images, targets, ids, strict=True)
+        int(number): content(image, target)
+        for image, target, number in zip(images, targets, ids, strict=True)
     }
 
 
@@ -254,9 +255,7 @@ def test_upright_pictures_come_apart_from_oblong_ones(shapes: Path) -> None:
             total += images.shape[0] * images.shape[2] * images.shape[3]
         return served, values / total
 
-    grouped = sutler.Loader(
-        dataset, batch_sampler=sutler.AspectGroups(dataset, 4, seed=1), return_ids=True
-    )
+    grouped = sutler.Loader(dataset, batch_sampler=sutler.AspectGroups(dataset, 4, seed=1), return_ids=True)
     assert len(grouped) == 8
     (first, full), (second, _) = epoch(grouped), epoch(grouped)
     assert sorted(first) == sorted(second) == list(range(30))

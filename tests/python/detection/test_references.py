@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def annotated(folder: Path) -> list[tuple[Any, torch.Tensor, list[dict[str, Any]
     for image in sorted(content["images"], key=lambda image: image["id"]):
         own = [entry for entry in content["annotations"] if entry["image_id"] == image["id"]]
         picture = Image.open(folder / image["file_name"]).convert("RGB")
-        corners = tv_tensors.BoundingBoxes(  # type: ignore[call-overload]
+        corners = tv_tensors.BoundingBoxes(
             torch.tensor([entry["bbox"] for entry in own], dtype=torch.float32).reshape(-1, 4),
             format="XYWH",
             canvas_size=(picture.height, picture.width),
@@ -33,6 +34,10 @@ def annotated(folder: Path) -> list[tuple[Any, torch.Tensor, list[dict[str, Any]
         boxes = v2.functional.convert_bounding_box_format(corners, new_format="XYXY")
         found.append((picture, v2.functional.clamp_bounding_boxes(boxes), own))
     return found
+
+
+def samples(dataset: sutler.CocoDetection) -> Iterator[tuple[Any, Any]]:
+    return (dataset[index] for index in range(len(dataset)))
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
@@ -49,12 +54,16 @@ def test_the_chain_of_mask_rcnn_is_torchvisions(
         ]
     )
     theirs = v2.Compose(
-        [v2.ToImage(), v2.Resize(size, max_size=max_size, antialias=True), v2.RandomHorizontalFlip(float(mirrored))]
+        [
+            v2.ToImage(),
+            v2.Resize(size, max_size=max_size, antialias=True),
+            v2.RandomHorizontalFlip(float(mirrored)),
+        ]
     )
     dataset = sutler.CocoDetection(shapes, shapes / "annotations.json", transform=ours, dct_scaling=False)
     expected = annotated(shapes)
     assert len(dataset) == len(expected) == 30
-    for (image, target), (picture, boxes, own) in zip(dataset, expected, strict=False):
+    for (image, target), (picture, boxes, own) in zip(samples(dataset), expected, strict=True):
         pixels, moved = theirs(picture, boxes)
         reference = pixels.to(torch.float32).flip(0) - torch.tensor(MEAN).view(3, 1, 1)
         assert image.dtype == torch.float32
@@ -79,12 +88,17 @@ def test_fractions_are_rounded_as_torchvision_rounds_them(shapes: Path) -> None:
         low, high = random.uniform(-0.1, 0.6, 2), random.uniform(0.2, 0.6, 2)
         entry["bbox"] = [*(low * (width, height)), *(high * (width, height))]
     path.write_text(json.dumps(content))
-    steps = [T.RandomVerticalFlip(1.0), T.ResizeShortest(61, max_size=83), T.RandomHorizontalFlip(1.0), T.Pad(3)]
+    steps = [
+        T.RandomVerticalFlip(1.0),
+        T.ResizeShortest(61, max_size=83),
+        T.RandomHorizontalFlip(1.0),
+        T.Pad(3),
+    ]
     theirs = v2.Compose(
         [v2.RandomVerticalFlip(1.0), v2.Resize(61, max_size=83), v2.RandomHorizontalFlip(1.0), v2.Pad(3)]
     )
     dataset = sutler.CocoDetection(shapes, path, transforms=T.Compose(steps))
-    for (_, target), (picture, boxes, _) in zip(dataset, annotated(shapes), strict=False):
+    for (_, target), (picture, boxes, _) in zip(samples(dataset), annotated(shapes), strict=True):
         _, moved = theirs(picture, boxes)
         assert torch.equal(target["boxes"], moved.as_subclass(torch.Tensor))
 
@@ -93,7 +107,7 @@ def test_crops_cut_boxes_as_torchvision_does(shapes: Path) -> None:
     dataset = sutler.CocoDetection(shapes, shapes / "annotations.json", transform=T.CenterCrop(32))
     clean = v2.Compose([v2.CenterCrop(32), v2.ClampBoundingBoxes()])
     cut = 0
-    for (image, target), (picture, boxes, own) in zip(dataset, annotated(shapes), strict=False):
+    for (image, target), (picture, boxes, own) in zip(samples(dataset), annotated(shapes), strict=True):
         pixels, moved = clean(v2.functional.to_image(picture), boxes)
         assert torch.equal(image, pixels.as_subclass(torch.Tensor))
         kept = (moved[:, 2] > moved[:, 0]) & (moved[:, 3] > moved[:, 1])
@@ -114,7 +128,7 @@ def test_a_torchvision_pipeline_is_lowered(shapes: Path) -> None:
         ]
     )
     dataset = sutler.CocoDetection(shapes, shapes / "annotations.json", transforms=pipeline)
-    for (image, target), (picture, boxes, _) in zip(dataset, annotated(shapes), strict=False):
+    for (image, target), (picture, boxes, _) in zip(samples(dataset), annotated(shapes), strict=True):
         pixels, moved = pipeline(picture, boxes)
         assert (image - pixels).abs().max() <= 1.01 / 255
         assert torch.equal(target["boxes"], moved.as_subclass(torch.Tensor))
@@ -125,11 +139,17 @@ COLOURS = {1: (220, 30, 30), 3: (30, 200, 60), 7: (40, 60, 230)}
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_coloured_stays_in_its_box(shapes: Path, seed: int) -> None:
-    """The last rectangle of a picture lies on top; wherever it goes, its colour fills its box and nothing else is there."""
-    pipeline = T.Compose([T.RandomHorizontalFlip(), T.ResizeShortest(90, max_size=140), T.RandomVerticalFlip()])
+    """The last rectangle of a picture lies on top: wherever it goes, its colour fills its box."""
+    pipeline = T.Compose(
+        [T.RandomHorizontalFlip(), T.ResizeShortest(90, max_size=140), T.RandomVerticalFlip()]
+    )
     dataset = sutler.CocoDetection(shapes, shapes / "annotations.json", transform=pipeline, keep_empty=False)
     loader = sutler.Loader(dataset, batch_size=5, shuffle=True, seed=seed)
-    flips = set()
+    still = sutler.CocoDetection(
+        shapes, shapes / "annotations.json", transform=T.ResizeShortest(90, max_size=140), keep_empty=False
+    )
+    places = {index: still[number][1]["boxes"][-1].tolist() for number, index in enumerate(still.ids)}
+    moved = set()
     for images, targets in loader:
         for image, target in zip(images, targets, strict=True):
             left, top, right, bottom = target["boxes"][-1].tolist()
@@ -137,5 +157,6 @@ def test_what_is_coloured_stays_in_its_box(shapes: Path, seed: int) -> None:
             inner = image[:, int(top) + 2 : int(bottom) - 2, int(left) + 2 : int(right) - 2].to(torch.int16)
             assert inner.numel() > 0
             assert (inner - colour).abs().max() <= 2
-            flips.add(left > image.shape[2] / 2)
-    assert flips == {False, True}
+            before = places[int(target["image_id"])]
+            moved.add((left != before[0], top != before[1]))
+    assert len(moved) == 4, "otherwise not every pair of flips was tried"
