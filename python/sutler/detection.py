@@ -18,6 +18,9 @@ from sutler.datasets import BYTES_MAX, PIXELS_MAX, Io, NativeDataset
 from sutler.transforms import lower_detection
 from sutler.transforms.tail import seeded
 
+#: More than any network divides its pictures by, and a batch of it still fits into memory.
+SIZE_DIVISIBLE_MAX = 4096
+
 
 class CocoDetection(NativeDataset):
     """Pictures with boxes, as a COCO annotation file describes them.
@@ -101,6 +104,11 @@ class CocoDetection(NativeDataset):
             if value not in choices:
                 raise ValueError(f"{name} should be {' or '.join(map(repr, choices))}, got {value!r}")
         check_positive("size_divisible", size_divisible)
+        if size_divisible > SIZE_DIVISIBLE_MAX:
+            raise ValueError(
+                f"size_divisible should be at most {SIZE_DIVISIBLE_MAX}, as batches are at least that wide and high, "
+                f"got {size_divisible}"
+            )
         self.root = os.fspath(root)
         self.annotations = os.fspath(annFile)
         self.size_divisible = size_divisible

@@ -38,7 +38,7 @@ impl Frames {
 
     /// A buffer for a sample.
     pub fn sample(&self) -> OwnSample {
-        OwnSample { data: self.buffers.take(0), ..OwnSample::default() }
+        OwnSample { data: self.buffers.take(0).unwrap_or_default(), ..OwnSample::default() }
     }
 
     /// A sample's buffer is not needed any more.
@@ -46,7 +46,8 @@ impl Frames {
         self.buffers.give_back(sample.data);
     }
 
-    /// The block of these pictures; `None` where there are none, or they are not what the framing says.
+    /// The block of these pictures; `None` where there are none, they are not what the framing says, or there is no memory for
+    /// frames that are as wide as the widest and as high as the highest.
     pub fn frame<'a>(self: &Arc<Self>, samples: impl Iterator<Item = &'a OwnSample>) -> Option<Framed> {
         let samples: Vec<&OwnSample> = samples.collect();
         let Framing { multiple, dtype, layout } = self.framing;
@@ -58,7 +59,7 @@ impl Frames {
             (height as usize).checked_mul(width as usize)?.checked_mul(3)?.checked_mul(dtype.size())
         };
         let frame_bytes = bytes_of(height, width)?;
-        let mut block = self.blocks.take(frame_bytes.checked_mul(samples.len())?);
+        let mut block = self.blocks.take(frame_bytes.checked_mul(samples.len())?)?;
         let (planes, pixel_bytes) = match layout {
             Layout::Nchw => (3, dtype.size()),
             Layout::Nhwc => (1, 3 * dtype.size()),

@@ -16,8 +16,9 @@ impl<T: Clone + Default> Reused<T> {
         Self { kept: Mutex::default(), count_max }
     }
 
-    /// Room for so many values, of any content: the smallest that is large enough, or else the largest.
-    pub fn take(&self, values: usize) -> Vec<T> {
+    /// Room for so many values, of any content: the smallest that is large enough, or else the largest; `None` where the system
+    /// has no memory for it.
+    pub fn take(&self, values: usize) -> Option<Vec<T>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let best = (0..kept.len()).min_by_key(|&index| {
             let capacity = kept[index].capacity();
@@ -25,8 +26,9 @@ impl<T: Clone + Default> Reused<T> {
         });
         let mut taken = best.map(|index| kept.swap_remove(index)).unwrap_or_default();
         drop(kept);
+        taken.try_reserve_exact(values.saturating_sub(taken.len())).ok()?;
         taken.resize(values, T::default());
-        taken
+        Some(taken)
     }
 
     /// It is not needed any more.
@@ -48,8 +50,9 @@ mod tests {
         for capacity in [100, 10, 1000] {
             reused.give_back(Vec::with_capacity(capacity));
         }
-        assert_eq!(reused.take(50).capacity(), 100);
-        assert_eq!(reused.take(5).capacity(), 10);
-        assert_eq!(reused.take(5).len(), 5);
+        let capacity = |values| reused.take(values).map(|taken| taken.capacity());
+        assert_eq!((capacity(50), capacity(5)), (Some(100), Some(10)));
+        assert_eq!(reused.take(5).map(|taken| taken.len()), Some(5));
+        assert_eq!(reused.take(usize::MAX / 2), None, "more than there is");
     }
 }

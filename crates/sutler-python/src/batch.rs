@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use sutler_core::SampleId;
 use sutler_engine::{Framing, Padding, Parcel, read_boxes, take_boxes};
@@ -66,7 +66,13 @@ impl Batch {
     fn framed(&self, dataset: &Dataset, multiple: u32) -> PyResult<(Array, Targets)> {
         let annotations = dataset.files().listing().annotations().ok_or_else(no_boxes)?;
         let framing = Framing { multiple, dtype: self.output.dtype, layout: self.layout };
-        let no_pictures = || PyValueError::new_err("these samples are no pictures that could be framed");
+        let no_pictures = || {
+            PyMemoryError::new_err(format!(
+                "the {} pictures of a batch cannot be put into frames that are as wide as the widest and as high as the \
+                 highest of them: there is no memory for it; resize them first, or lower batch_size",
+                self.inner.len()
+            ))
+        };
         let framed = self.inner.framed(framing).ok_or_else(no_pictures)?;
         let boxes: Vec<_> = framed.beside().iter().map(|beside| read_boxes(beside)).collect();
         let targets = targets(annotations, self.inner.ids(), framed.sizes(), &boxes);

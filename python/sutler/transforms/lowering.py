@@ -199,9 +199,9 @@ def lower_detection(transform: object) -> Lowered:
         if isinstance(function, Transform) or generation(function) is not None:
             behind = "" if function is lowered.tail[0] else f" behind {_name(Lambda(lowered.tail[0]))}"
             raise ValueError(
-                f"{type(function).__name__} has no native form here{behind}, and in Python it would move pictures without "
-                "their boxes. Leave it out, put it before what runs in Python, or do both in a function of (image, "
-                "target)."
+                f"{type(function).__name__} has no native form here{behind}, and in Python it would move pictures "
+                "without their boxes. Leave it out, put it before what runs in Python, or do both in a function of "
+                "(image, target)."
             )
     return lowered
 

@@ -128,6 +128,7 @@ def test_arguments_that_make_no_sense_are_refused(shapes: Path) -> None:
             {"size_divisible": 0},
             "size_divisible should be a positive integer value, but got size_divisible=0",
         ),
+        ({"size_divisible": 5000}, "size_divisible should be at most 4096"),
         ({"transform": T.Resize(32), "transforms": T.Resize(32)}, "Only transform or transforms"),
         ({"io": "fast"}, "io should be 'buffered' or 'direct'"),
     ):
