@@ -25,6 +25,7 @@ from benchmarks import (
     startup,
     streams,
     worker_memory,
+    workloads,
 )
 from benchmarks.outcome import NameTakenError, document, folder_for, save
 from benchmarks.worker import ContenderError
@@ -45,9 +46,10 @@ BENCHMARKS = {
     "agent": agent,
     "reads": reads,
     "convergence": convergence,
+    "workloads": workloads,
 }
 #: Benchmarks whose samples are no photos.
-WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads", "convergence"}
+WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads", "convergence", "workloads"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

@@ -1,5 +1,6 @@
 """Sutler reads, decodes and augments training samples, so that the accelerator never waits for them."""
 
+from sutler._hand_over import yield_point
 from sutler._sutler import __version__
 from sutler._worker_info import get_worker_info
 from sutler.audio import AudioFolder, LengthBuckets
@@ -21,6 +22,7 @@ from sutler.errors import (
 from sutler.loader import Loader
 from sutler.planning import Plan, plan
 from sutler.prepared import PreparedDataset, deterministic
+from sutler.volumes import VolumeFolder, prepare_volumes
 
 __all__ = [
     "AspectGroups",
@@ -42,9 +44,12 @@ __all__ = [
     "ReadError",
     "SampleError",
     "SutlerError",
+    "VolumeFolder",
     "WorkerError",
     "__version__",
     "deterministic",
     "get_worker_info",
     "plan",
+    "prepare_volumes",
+    "yield_point",
 ]

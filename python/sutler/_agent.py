@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sutler import _sutler
+from sutler._selection import origin_of
 from sutler.datasets import NativeDataset
 
 #: How many seconds a loader waits for an agent that is gone: a supervisor restarts one within a few, and an accelerator
@@ -44,7 +45,7 @@ def choose_agent(agent: Any, dataset: Any, threads: int, stacklevel: int) -> Age
     """The agent to attach to; ``None`` where the loader does the work itself, which it says if it was not asked to."""
     if agent is None:
         return None
-    if not isinstance(dataset, NativeDataset):
+    if not isinstance(origin_of(dataset), NativeDataset):
         _say(
             f"agent={str(agent)!r} has no effect: an agent prepares native datasets, and {type(dataset).__name__} is "
             "Python code of this process",

@@ -9,16 +9,19 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sutler._output import import_torch, torch_is_installed
+from sutler._selection import origin_of
 from sutler._sutler import usable_cores
 from sutler._threads import THREAD
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors
 
+Order = Literal["strict", "ready", "shared"]
+
 #: Orders that this release can serve.
-ORDERS = ("strict", "ready", "shared")
+ORDERS: tuple[Order, ...] = ("strict", "ready", "shared")
 
 #: The ``num_workers`` that follows the demand.
 AUTO_WORKERS = "auto"
@@ -59,19 +62,26 @@ def check_arguments(
     sampler: Any,
     batch_sampler: Any,
     num_workers: Any,
+    collate_fn: Any,
     pin_memory: bool,
     drop_last: bool,
     timeout: Any,
+    worker_init_fn: Any,
     multiprocessing_context: Any,
+    generator: Any,
     prefetch_factor: Any,
     persistent_workers: bool,
-    in_order: Any,
     order: str,
     lateness: Any,
+    hand_over: Any,
+    overlap_epochs: Any,
     seed: Any,
+    return_ids: Any,
     output: str,
+    channels_last: Any,
     device: Any,
-    device_normalize: bool,
+    device_normalize: Any,
+    progress: Any,
 ) -> None:
     """Raises what PyTorch's ``DataLoader`` would raise for these arguments, or our own error for our own."""
     if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "__iter__"):
@@ -81,6 +91,8 @@ def check_arguments(
         )
     if isinstance(num_workers, str):
         _check_auto_workers(num_workers, dataset)
+    elif num_workers is not None and not isinstance(num_workers, numbers.Integral):
+        raise TypeError(f"num_workers should be an integer from 0, got {num_workers!r}")
     elif num_workers is not None and num_workers < 0:
         raise ValueError(
             "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing."
@@ -94,12 +106,12 @@ def check_arguments(
             "prefetch_factor option could only be specified in multiprocessing."
             "let num_workers > 0 to enable multiprocessing, otherwise set prefetch_factor to None."
         )
-    if prefetch_factor is not None and prefetch_factor < 1:
-        raise ValueError("prefetch_factor option should be non-negative")
+    _check_prefetch_factor(prefetch_factor)
     if persistent_workers and num_workers == 0:
         raise ValueError("persistent_workers option needs num_workers > 0")
     _check_context(multiprocessing_context, num_workers)
     own_order = sampler is None and batch_sampler is None
+    native = isinstance(origin_of(dataset), NativeDataset)
     if shuffle and own_order and not isinstance(dataset, NativeDataset) and len(dataset) == 0:
         raise ValueError("num_samples should be a positive integer value, but got num_samples=0")
     if sampler is not None and shuffle:
@@ -120,13 +132,30 @@ def check_arguments(
         raise ValueError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
     if not isinstance(drop_last, bool):
         raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
-    if not isinstance(in_order, bool):
-        raise TypeError(f"in_order should be a bool, got {in_order!r}")
-    if order not in ORDERS:
-        raise ValueError(
-            f"order should be one that this release has ({', '.join(map(repr, ORDERS))}), got {order!r}"
+    for name, value, meaning in (
+        ("collate_fn", collate_fn, "a function from a list of samples to a batch"),
+        ("worker_init_fn", worker_init_fn, "a function of a worker's number"),
+    ):
+        if value is not None and not callable(value):
+            raise TypeError(f"{name} should be {meaning}, or None, got {value!r}")
+    if generator is not None and not hasattr(generator, "initial_seed"):
+        raise TypeError(
+            f"generator should be a torch.Generator, whose seed counts, or None, got {generator!r}"
         )
-    if order == "shared" and not isinstance(dataset, NativeDataset):
+    for name, value in (
+        ("return_ids", return_ids),
+        ("channels_last", channels_last),
+        ("device_normalize", device_normalize),
+        ("progress", progress),
+    ):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} should be a bool, got {value!r}")
+    if order == "shared" and native and origin_of(dataset) is not dataset:
+        raise ValueError(
+            "order='shared' serves every sample of a dataset that jobs have in common, and "
+            f"{type(dataset).__name__} is a part of one; pass order='ready', or list the part in a sutler.Manifest"
+        )
+    if order == "shared" and not native:
         raise ValueError(
             "order='shared' shares the samples of native datasets (sutler.ImageFolder, sutler.Manifest), and "
             f"{type(dataset).__module__}.{type(dataset).__qualname__} is none; order='ready' serves its samples as "
@@ -137,22 +166,61 @@ def check_arguments(
             "order='shared' serves every sample once, in whatever order suits all jobs, so a sampler or batch_sampler "
             "has nothing to say; leave it out, or pass order='ready'"
         )
+    for name, switch in (("hand_over", hand_over), ("overlap_epochs", overlap_epochs)):
+        if not isinstance(switch, bool):
+            raise TypeError(f"{name} should be a bool, got {switch!r}")
     _check_integer("lateness", lateness, "a number of batches")
     if not 0 <= lateness < 2**32:
         raise ValueError(f"lateness should be a number of batches from 0 to 2**32 - 1, got {lateness}")
-    _check_integer("seed", seed, "an integer from 0 to 2**64 - 1")
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"seed should be an integer from 0 to 2**64 - 1, got {seed!r}")
+    check_seed(seed)
     if pin_memory and not torch_is_installed():
         raise ModuleNotFoundError(
             "pin_memory=True needs PyTorch, which is not installed. Install torch, or leave pin_memory out."
         )
-    if device is not None and output != "torch":
-        raise ValueError(f"device={str(device)!r} needs output='torch', got output={output!r}")
     if device_normalize and device is None:
         raise ValueError("device_normalize=True needs a device, e.g. device='cuda'")
-    if is_cuda(device):
-        _check_cuda(device)
+    _check_device(device)
+
+
+def choose_order(order: Any, in_order: Any) -> Order:
+    """The order that ``order=`` and ``in_order=`` ask for, which must not contradict each other."""
+    if not isinstance(in_order, bool):
+        raise TypeError(f"in_order should be a bool, got {in_order!r}")
+    if order is None:
+        return "strict" if in_order else "ready"
+    if order not in ORDERS:
+        raise ValueError(
+            f"order should be one that this release has ({', '.join(map(repr, ORDERS))}), got {order!r}"
+        )
+    if order == "strict" and not in_order:
+        raise ValueError(
+            "in_order=False asks for samples as they get ready and order='strict' for the exact order; leave one of "
+            "the two out"
+        )
+    chosen: Order = order
+    return chosen
+
+
+def check_seed(seed: Any) -> None:
+    """Raises for a seed that is none."""
+    _check_integer("seed", seed, "an integer from 0 to 2**64 - 1")
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed should be an integer from 0 to 2**64 - 1, got {seed!r}")
+
+
+def _check_prefetch_factor(prefetch_factor: Any) -> None:
+    if prefetch_factor is None:
+        return
+    if isinstance(prefetch_factor, bool) or not isinstance(prefetch_factor, numbers.Integral):
+        raise TypeError(
+            f"prefetch_factor should be a number of batches, or None for the default, got {prefetch_factor!r}"
+        )
+    if prefetch_factor < 0:
+        raise ValueError("prefetch_factor option should be non-negative")
+    if prefetch_factor == 0:
+        raise ValueError(
+            "prefetch_factor should be at least 1, got 0: workers would have no batch to prepare; leave it out for 2"
+        )
 
 
 def warn_of_many_workers(num_workers: int) -> None:
@@ -176,8 +244,44 @@ def is_cuda(device: Any) -> bool:
     return device is not None and str(device).startswith("cuda")
 
 
+def read_device(device: Any, output: str) -> Any:
+    """The device that a ``device=`` argument names, as it was given; a number becomes the device that it stands for."""
+    if device is None:
+        return None
+    if output != "torch":
+        raise ValueError(f"device={str(device)!r} needs output='torch', got output={output!r}")
+    torch = import_torch()
+    if isinstance(device, bool) or not isinstance(device, str | int | torch.device):
+        raise TypeError(
+            "device should be a device of PyTorch's, such as 'cuda', 'cuda:1' or torch.device('cpu'), or None for host "
+            f"memory, got {device!r}"
+        )
+    try:
+        named = torch.device(device)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"device={device!r} is no device of PyTorch's: {str(error).splitlines()[0]}. Pass one such as 'cuda' or "
+            "'cuda:1', or leave device out for batches in host memory."
+        ) from None
+    return named if isinstance(device, int) else device
+
+
+def _check_device(device: Any) -> None:
+    """Refuses a device that is not there, before any thread is started for it."""
+    if is_cuda(device):
+        _check_cuda(device)
+    elif device is not None:
+        try:
+            import_torch().empty(0, device=device)
+        except Exception as error:  # each kind of device has a type of its own for being absent
+            raise RuntimeError(
+                f"device={str(device)!r} cannot be used here: {str(error).splitlines()[0]} Leave device out to get "
+                "batches in host memory."
+            ) from None
+
+
 def _check_cuda(device: Any) -> None:
-    """Refuses a CUDA device that is not there, before any thread is started for it."""
+    """Refuses a CUDA device that is not there."""
     torch = import_torch()
     # Unlike is_available(), counting leaves CUDA alone where it can, so that the process may still be forked.
     found = torch.cuda.device_count()
@@ -213,7 +317,7 @@ def _check_auto_workers(num_workers: str, dataset: Any) -> None:
         raise ValueError(
             f"num_workers should be a number or 'auto', which follows the demand; got {num_workers!r}"
         )
-    if not isinstance(dataset, NativeDataset):
+    if not isinstance(origin_of(dataset), NativeDataset):
         raise ValueError(
             "num_workers='auto' is for native datasets, such as sutler.ImageFolder, whose workers are threads, and "
             f"{type(dataset).__module__}.{type(dataset).__qualname__} is none. Pass how many workers it should have."

@@ -24,7 +24,7 @@ class HostBatches(AssembledBatches):
         self._loader = loader
         self._epoch = epoch
         self._convert: Callable[[Array], Any] = converter(loader.output)
-        dataset = loader.dataset
+        dataset = loader._origin
         self._by_sample = (
             loader.collate_fn is not None
             or bool(dataset.lowered.tail)
@@ -36,12 +36,20 @@ class HostBatches(AssembledBatches):
             return self._assemble_samples(batch)
         parts = [self._convert(batch.images()), self._labels(batch)]
         if self._loader.return_ids:
-            parts.append(self._convert(batch.ids()))
+            parts.append(self._ids(batch))
         return parts
+
+    def _ids(self, batch: Batch) -> Any:
+        """What ``loader.dataset`` calls the samples of a batch."""
+        selection = self._loader._selection
+        ids: Any = batch.ids()
+        if selection is not None:
+            ids = np.asarray(selection.places(np.asarray(ids).tolist()), dtype=np.int64)
+        return self._convert(ids)
 
     def _labels(self, batch: Batch) -> Any:
         """The labels of a batch, transformed and put together."""
-        target_transform = self._loader.dataset.target_transform
+        target_transform = self._loader._origin.target_transform
         if target_transform is None:
             return self._convert(batch.labels())
         transformed = [target_transform(label) for label in np.asarray(batch.labels()).tolist()]
@@ -56,7 +64,7 @@ class HostBatches(AssembledBatches):
     def _assemble_samples(self, batch: Batch) -> Any:
         """The slow way: sample by sample, for Python transforms, collate functions and images that differ in size."""
         loader = self._loader
-        dataset = loader.dataset
+        dataset = loader._origin
         # An array that only lends its memory has no rows; NumPy's view of it has, and lends them too.
         convert = np.asarray if loader.output == "dlpack" else self._convert
         images = self._samples(batch, convert)
@@ -73,7 +81,12 @@ class HostBatches(AssembledBatches):
             labels = [dataset.target_transform(label) for label in labels]
         columns: dict[str, list[Any]] = {"images": images, "labels": labels}
         if loader.return_ids:
-            columns["ids"] = ids
+            columns["ids"] = ids if loader._selection is None else loader._selection.places(ids)
+        return self._collated(columns)
+
+    def _collated(self, columns: dict[str, list[Any]]) -> Any:
+        """A batch, or the one sample there is, in the hands of whoever puts samples together."""
+        loader = self._loader
         samples = list(zip(*columns.values(), strict=True))
         if loader.batch_size is None and loader._given_batch_sampler is None:
             return samples[0] if loader.collate_fn is None else loader.collate_fn(samples[0])
@@ -107,6 +120,8 @@ _REMEDIES = {
     "images": "add a Resize or crop to the transform",
     "labels": "let target_transform return one shape",
     "ids": "report this",
+    "volumes": "add a RandBalancedCrop to the transform",
+    "labels of volumes": "add a RandBalancedCrop to the transform",
 }
 
 

@@ -53,7 +53,7 @@ class AutoSplit:
             return
         started = time.perf_counter()
         try:
-            self._profile = _sutler.measure_profile(
+            self._profile, _ = _sutler.measure_profile(
                 self._dataset,
                 self._pipeline,
                 threads=self._threads,

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sutler import _sutler
@@ -22,11 +23,14 @@ from sutler._padded_batches import PaddedBatches
 from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
 from sutler._run import RunReader
+from sutler._selection import origin_of
 from sutler._threads import ThreadPool, wants_threads
+from sutler._volume_batches import VolumeBatches
 from sutler._worker import WorkerOptions
 from sutler.cache import AUTO, read_split
 from sutler.datasets import NativeDataset
 from sutler.detection import CocoDetection
+from sutler.volumes import VolumeFolder
 
 if TYPE_CHECKING:
     from sutler._epoch import Progress
@@ -100,6 +104,7 @@ class NativeBackend:
 
     def __init__(self, loader: Loader, dataset: NativeDataset) -> None:
         self._dataset = dataset
+        self._selection = loader._selection
         self._policy = loader._policy
         self._seed = loader.seed
         self._channels_last = loader.channels_last
@@ -139,10 +144,10 @@ class NativeBackend:
         wanted = self._cache_wanted
         if wanted is None:
             return None
-        if self._dataset.padding_value is not None:
+        if self._dataset.content != "images":
             raise ValueError(
-                f"cache keeps images, and {type(self._dataset).__name__} holds sound; leave cache out, and let the "
-                "page cache of the system keep the files"
+                f"cache keeps images, and {type(self._dataset).__name__} holds {self._dataset.content}; leave cache "
+                "out, and let the page cache of the system keep the files"
             )
         encoded, decoded, _ = read_split(wanted.split)
         cache = _sutler.Cache(
@@ -169,8 +174,11 @@ class NativeBackend:
         return figures
 
     def fingerprint(self) -> str:
-        """The hash of the dataset's listing."""
-        return self._dataset.fingerprint
+        """The hash of the dataset's listing, and of which samples of it are served where not all are."""
+        if self._selection is None:
+            return self._dataset.fingerprint
+        both = f"{self._dataset.fingerprint}:{self._selection.digest}"
+        return hashlib.blake2b(both.encode(), digest_size=16).hexdigest()
 
     def make_job(
         self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
@@ -225,6 +233,8 @@ class NativeBackend:
         padding_value = self._dataset.padding_value
         if padding_value is not None:
             return PaddedBatches(loader, reader, epoch, padding_value)
+        if isinstance(self._dataset, VolumeFolder):
+            return VolumeBatches(loader, reader, epoch)
         return HostBatches(loader, reader, epoch)
 
     def processes(self) -> list[Any]:
@@ -257,6 +267,8 @@ class ProcessBackend:
         self._policy = loader._policy
         self._persistent = loader.persistent_workers
         self._lateness = loader._lateness()
+        #: In strict order samples stay in the thread that PyTorch's users know them in.
+        self._hand_over = loader.hand_over and loader.order == "ready"
         #: Where a batch is made in one piece, one worker prepares all of it.
         self._whole_batches = loader._collates_in_workers() or (
             loader._batched() and bulk_getter(dataset) is not None
@@ -328,6 +340,7 @@ class ProcessBackend:
             errors_rate=self._policy.rate,
             lateness=self._lateness,
             cache=self.cache(),
+            hand_over=self._hand_over,
         )
 
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
@@ -357,6 +370,7 @@ class ProcessBackend:
             collate_batches=loader._collation() if loader._collates_in_workers() else None,
             leaves_out=self._policy.name != "raise",
             cache=self.cache() if wants_threads(loader.multiprocessing_context) else None,
+            hand_over=self._hand_over,
         )
 
     def announce_keys(self, job: _sutler.Job) -> None:
@@ -367,10 +381,12 @@ class ProcessBackend:
         self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
     ) -> BatchSource:
         """Batches of samples that the workers left in shared memory."""
-        return ProcessBatches(loader, RunReader(loader, run, feed, self._doing), job, epoch, self._table)
+        reader = RunReader(loader, run, feed, partial(self._doing, job))
+        return ProcessBatches(loader, reader, job, epoch, self._table)
 
-    def _doing(self) -> str:
-        return "" if self._pool is None else self._pool.doing()
+    def _doing(self, job: _sutler.Job) -> str:
+        """What the workers are at, as the end of a message."""
+        return "" if self._pool is None else self._pool.at_samples(job.under_way())
 
     def processes(self) -> list[Any]:
         """One process for each of the engine's threads, unless workers are threads."""
@@ -424,7 +440,7 @@ def draw_seed(generator: Any, seed: int) -> int:
 
 def default_workers(dataset: Any) -> int:
     """How many workers a loader has when nobody says: all usable cores for native threads, none for Python."""
-    return _sutler.usable_cores() if isinstance(dataset, NativeDataset) else 0
+    return _sutler.usable_cores() if isinstance(origin_of(dataset), NativeDataset) else 0
 
 
 def length_of(dataset: Any) -> int | None:
@@ -445,8 +461,9 @@ def end_all(backend: Backend, engine: _sutler.Engine, job: _sutler.Job, owner: i
 
 def make_backend(loader: Loader, dataset: Any) -> Backend:
     """The backend that suits a dataset."""
+    origin = origin_of(dataset)
     return (
-        NativeBackend(loader, dataset)
-        if isinstance(dataset, NativeDataset)
+        NativeBackend(loader, origin)
+        if isinstance(origin, NativeDataset)
         else ProcessBackend(loader, dataset)
     )

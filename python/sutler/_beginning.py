@@ -106,6 +106,9 @@ def _start_run(
     drawing = position.drawing
     if drawing is None:
         engine, job = loader._room.enter_epoch(loader, batch_size)
+        selection = loader._selection
+        if selection is not None:
+            selection.read_again()
         run = engine.start(
             job,
             shuffle=loader.shuffle,
@@ -114,8 +117,9 @@ def _start_run(
             drop_last=loader.drop_last,
             rank=loader.rank,
             world_size=loader.world_size,
-            samples=len(loader.dataset),
+            samples=len(loader.dataset) if selection is None else len(selection.numbers),
             before=position.before,
+            part=None if selection is None else selection.numbers.tolist(),
             **at,
         )
         return run, job, None

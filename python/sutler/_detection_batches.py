@@ -50,7 +50,7 @@ class DetectionBatches(HostBatches):
         images, columns = batch.framed(self._dataset._native, self._dataset.size_divisible)
         parts = [self._convert(images), self._transformed(split_targets(columns, self._convert_parts))]
         if self._loader.return_ids:
-            parts.append(self._convert(batch.ids()))
+            parts.append(self._ids(batch))
         return parts
 
     def _transformed(self, targets: list[dict[str, Any]]) -> list[Any]:
@@ -60,26 +60,22 @@ class DetectionBatches(HostBatches):
     def _assemble_samples(self, batch: Batch) -> Any:
         """The slow way: picture by picture, for functions behind the transforms and collate functions."""
         loader, dataset = self._loader, self._dataset
-        arrays, columns = batch.take_detections(dataset._native)
+        arrays, found = batch.take_detections(dataset._native)
         images = [self._convert_parts(array) for array in arrays]
-        targets = split_targets(columns, self._convert_parts)
+        targets = split_targets(found, self._convert_parts)
         ids: list[int] = np.asarray(batch.ids()).tolist()
         for place, index in enumerate(ids):
             images[place], targets[place] = dataset.finish_detection(
                 images[place], targets[place], index, seed=loader.seed, epoch=self._epoch
             )
-        rows: dict[str, list[Any]] = {"images": images, "targets": self._transformed(targets)}
+        columns: dict[str, list[Any]] = {"images": images, "targets": self._transformed(targets)}
         if loader.return_ids:
-            rows["ids"] = ids
-        samples = list(zip(*rows.values(), strict=True))
-        if not loader._batched():
-            return samples[0] if loader.collate_fn is None else loader.collate_fn(samples[0])
-        if loader.collate_fn is not None:
-            return loader.collate_fn(samples)
-        parts: list[Any] = [self._framed(images), rows["targets"]]
-        if loader.return_ids:
-            parts.append(self._collate(ids, "ids"))
-        return parts
+            columns["ids"] = ids if loader._selection is None else loader._selection.places(ids)
+        return self._collated(columns)
+
+    def _collate_columns(self, columns: dict[str, list[Any]]) -> list[Any]:
+        images, targets = columns.pop("images"), columns.pop("targets")
+        return [self._framed(images), targets, *super()._collate_columns(columns)]
 
     def _framed(self, images: list[Any]) -> Any:
         """One array of pictures that functions have made."""

@@ -79,7 +79,7 @@ class EngineRoom:
             self.engine = _sutler.Engine(self._team)
         # Threads that run on their own end with their engine. Those with a worker process each must be waited for: they
         # call Python when one dies, which nobody may do once the interpreter is on the way out.
-        if not isinstance(loader.dataset, NativeDataset):
+        if not isinstance(loader._origin, NativeDataset):
             self._abandoned = weakref.finalize(self, end_all, self._backend, self.engine, job, self._owner)
         return self.engine
 
@@ -97,7 +97,7 @@ class EngineRoom:
         if not other_team and not other_world:
             return
         loader._remember_figures()
-        if not isinstance(loader.dataset, NativeDataset):
+        if not isinstance(loader._origin, NativeDataset):
             self._end(engine, job)
             return
         if other_team:

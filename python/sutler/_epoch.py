@@ -107,6 +107,10 @@ class EpochIterator(Iterator[Any]):
         """Whether batches are being prepared for it."""
         return self._started and self._call_off.alive
 
+    def is_fresh(self) -> bool:
+        """Whether batches are being prepared in this process, and none was asked for."""
+        return self.running and not self.begun and self._owner == os.getpid()
+
     @property
     def epoch(self) -> int:
         """The epoch that this is a pass of."""
@@ -197,6 +201,7 @@ class EpochIterator(Iterator[Any]):
         self._position.complete = self._source.total == self._delivered
         if self._position.streams is not None:
             self._loader._compare_with_length(self._position.consumed)
+        self._loader._successor.look_ahead(self._loader, self)
         return batch
 
     def close(self) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, ClassVar
 
-from sutler._arguments import place_in_job
+from sutler._arguments import check_seed, place_in_job
+from sutler._sampling import check_epoch
+from sutler._words import counted
 
 
 class EpochBatches:
     """Batches that are drawn anew in every epoch, for a loader's ``batch_sampler``; not made directly."""
+
+    #: What it was given for each sample.
+    made_of: ClassVar[str]
 
     def __init__(
         self,
@@ -21,6 +27,7 @@ class EpochBatches:
         world_size: int | None,
     ) -> None:
         check_positive("batch_size", batch_size)
+        check_seed(seed)
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.drop_last = drop_last
@@ -33,7 +40,12 @@ class EpochBatches:
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch; a loader does so itself."""
-        self.epoch = epoch
+        self.epoch = check_epoch(epoch)
+
+    @property
+    def samples(self) -> int:
+        """How many samples its batches are drawn from."""
+        raise NotImplementedError(f"{type(self).__name__} is not made directly")
 
     def _batches(self, rank: int, world_size: int) -> list[list[int]]:
         """The batches of a rank's epoch."""
@@ -42,6 +54,15 @@ class EpochBatches:
     def __iter__(self) -> Iterator[list[int]]:
         # Drawn at once, not when first asked: the epoch may be another one by then.
         return iter(self._batches(*self._place()))
+
+
+def check_samples(batch_sampler: Any, dataset: Any) -> None:
+    """Raises for batches that were made for another number of samples than a loader's dataset has."""
+    if isinstance(batch_sampler, EpochBatches) and batch_sampler.samples != len(dataset):
+        raise ValueError(
+            f"the {type(batch_sampler).__name__} were made of {counted(batch_sampler.samples, batch_sampler.made_of)}, "
+            f"and the dataset has {counted(len(dataset), 'sample')}; make them of the dataset that the loader is given"
+        )
 
 
 def check_positive(name: str, value: object) -> None:

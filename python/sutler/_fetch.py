@@ -8,6 +8,7 @@ from typing import Any
 
 from sutler import _sutler
 from sutler._keys import seed_number
+from sutler._words import counted
 
 
 def sample_seed(seed: int, epoch: int, key: Any) -> int:
@@ -56,5 +57,5 @@ def fetch_many(many: Callable[[list[Any]], list[Any]], keys: list[Any]) -> list[
     """The samples of some keys in one call; there must be as many."""
     samples = many(keys)
     if len(samples) != len(keys):
-        raise RuntimeError(f"__getitems__ returned {len(samples)} samples for {len(keys)} indices")
+        raise RuntimeError(f"__getitems__ returned {counted(len(samples), 'sample')} for {len(keys)} indices")
     return samples

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
 from sutler._epoch import Position
+from sutler._words import counted
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
@@ -84,8 +85,9 @@ def _by_rank(states: list[tuple[dict[str, Any], Position]]) -> list[Position]:
     if len(set(done)) > 1:
         least, most = done.index(min(done)), done.index(max(done))
         raise ValueError(
-            f"the states were saved after different batches: rank {least} had been served {done[least]} samples, rank "
-            f"{most} {done[most]}. Pass the states that all ranks saved after the same batch."
+            f"the states were saved after different batches: rank {least} had been served "
+            f"{counted(done[least], 'sample')}, rank {most} {done[most]}. Pass the states that all ranks "
+            "saved after the same batch."
         )
     return ranks
 

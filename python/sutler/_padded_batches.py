@@ -33,7 +33,7 @@ class PaddedBatches(HostBatches):
             raise _cannot_pad(shapes, self._loader.output)
         parts = [self._convert(block[0]), self._convert(block[1]), labels]
         if self._loader.return_ids:
-            parts.append(self._convert(batch.ids()))
+            parts.append(self._ids(batch))
         return parts
 
     def _samples(self, batch: Batch, convert: Callable[[Any], Any]) -> list[Any]:
@@ -45,6 +45,14 @@ class PaddedBatches(HostBatches):
 
     def _pad(self, samples: list[Any]) -> tuple[Any, Any]:
         """One array of samples that Python functions have made."""
+        wrong = [sample for sample in samples if not getattr(sample, "shape", ())]
+        if wrong:
+            function = self._loader._origin.lowered.tail[-1]
+            kind = "a number" if hasattr(wrong[0], "shape") else type(wrong[0]).__name__
+            raise TypeError(
+                f"{getattr(function, '__name__', function)}, the last function of the transform, returned {kind}, and "
+                "clips are padded along their last axis; return an array or tensor that has one, or pass a collate_fn"
+            )
         shapes = {tuple(sample.shape) for sample in samples}
         if len({shape[:-1] for shape in shapes}) > 1:
             raise _cannot_pad(shapes, self._loader.output)

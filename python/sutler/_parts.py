@@ -11,6 +11,7 @@ from typing import Any
 from sutler import _payload
 from sutler._fetch import bulk_getter
 from sutler._stream_reader import is_stream
+from sutler._words import counted
 from sutler.cache import DEFAULT_SPLIT, Cache
 from sutler.prepared import MARK, PreparedDataset
 
@@ -44,7 +45,7 @@ def reason_unmarked(dataset: Any) -> str | None:
     """Why nobody knows the deterministic part of a dataset's samples; ``None`` where it is marked."""
     if bulk_getter(dataset) is not None:
         return f"{_name(dataset)} has a __getitems__, which makes all samples of a batch in one call"
-    for leaf in _leaves(dataset):
+    for leaf in leaves(dataset):
         getter = getattr(type(leaf), "__getitem__", None)
         if getattr(getter, MARK, False):
             continue
@@ -59,14 +60,14 @@ def _name(dataset: Any) -> str:
     return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
 
 
-def _leaves(dataset: Any) -> Iterator[Any]:
+def leaves(dataset: Any) -> Iterator[Any]:
     """The datasets that PyTorch's `Subset` and `ConcatDataset` take their samples from, or the dataset itself."""
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is not None and type(dataset) is torch_data.Subset:
-        yield from _leaves(dataset.dataset)
+        yield from leaves(dataset.dataset)
     elif torch_data is not None and type(dataset) is torch_data.ConcatDataset:
         for part in dataset.datasets:
-            yield from _leaves(part)
+            yield from leaves(part)
     else:
         yield dataset
 
@@ -82,7 +83,7 @@ def _locate(dataset: Any, key: Any) -> tuple[Any, Any]:
             if key < 0:
                 key += ends[-1]
             if not 0 <= key < ends[-1]:
-                raise IndexError(f"index {key} is not in a dataset of {ends[-1]} samples")
+                raise IndexError(f"index {key} is not in a dataset of {counted(ends[-1], 'sample')}")
             part = bisect_right(ends, key)
             dataset, key = dataset.datasets[part], key - (ends[part - 1] if part else 0)
         else:

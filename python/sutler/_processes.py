@@ -91,8 +91,15 @@ class WorkerPool:
         return [process for process in self._processes if process is not None]
 
     def doing(self) -> str:
-        """What the workers are at, as the end of a message: nobody knows."""
+        """What the workers of a stream are at, as the end of a message: nobody knows."""
         return ""
+
+    def at_samples(self, under_way: list[tuple[int, str]]) -> str:
+        """What the workers are at, as the end of a message."""
+        return "".join(
+            f"; worker {worker} (pid {self._processes[worker].pid}) is at {name}"
+            for worker, name in under_way
+        )
 
     @property
     def pids(self) -> list[int]:

@@ -47,5 +47,9 @@ def _show(iterator: EpochIterator, loader: Loader) -> Iterator[Any]:
             if seconds > 0:
                 rate = (now["samples"] - before["samples"]) / seconds
                 waited = (now["wait_seconds"] - before["wait_seconds"]) / seconds
-                bar.set_postfix_str(f"{rate:,.0f} img/s, {waited:.0%} stalled", refresh=False)
+                told = f"{rate:,.0f} img/s, {waited:.0%} stalled"
+                slow = now["slow_share"]["mean"]
+                if slow > 0:
+                    told += f", {slow:.0%} slow"
+                bar.set_postfix_str(told, refresh=False)
             yield batch

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.random  # NumPy loads it when first used, and it must be there to be seeded
 
-from sutler import _payload, _schema, _sutler, _worker_errors
+from sutler import _moment, _payload, _schema, _sutler, _worker_errors
 from sutler._collated import Collated, CollatedLayout, Handed, NotCollated
 from sutler._cuda import make_pinner
 from sutler._fetch import bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
@@ -250,7 +250,8 @@ class InlineBatches:
         for number, (numbers, progress) in self._batches:
             keys = [self._keys.key(number) for number in numbers]
             try:
-                made = self._make(number, keys)
+                with _moment.during(self._seed, self._epoch):
+                    made = self._make(number, keys)
             except StopIteration as error:
                 raise RuntimeError(
                     "the dataset or collate_fn raised StopIteration; an epoch ends on its own"

@@ -27,6 +27,7 @@ class RunReader:
         #: Tells what the workers are at, where that is known.
         self._doing = doing
         self._feed = feed
+        self._selection = loader._selection
         self._timeout = loader.timeout
         self._in_order = loader.order == "strict"
         self._delivered = 0
@@ -43,8 +44,10 @@ class RunReader:
             raise TimedOutError(
                 f"DataLoader timed out after {self._timeout} seconds{self._doing()}"
             ) from None
-        except Exception:
+        except Exception as error:
             self._delivered += 1  # passed over, where the epoch goes on at all
+            if self._selection is not None:
+                raise self._selection.renamed_error(error) from error.__cause__
             raise
         if batch is None:
             return None

@@ -12,6 +12,18 @@ from typing import Any
 
 from sutler import _keys, _sutler
 from sutler._keys import KeyTable
+from sutler._selection import Selection
+
+
+def check_epoch(epoch: Any) -> int:
+    """The number of an epoch, if it is one."""
+    try:
+        number = operator.index(epoch)
+    except TypeError:
+        raise TypeError(f"epoch should be an integer from 0 to 2**32 - 1, got {epoch!r}") from None
+    if not 0 <= number < 2**32:
+        raise ValueError(f"epoch should be from 0 to 2**32 - 1, got {number}")
+    return number
 
 
 class EpochSampler:
@@ -42,9 +54,7 @@ class EpochSampler:
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch that the next ``iter(loader)`` runs."""
-        if not 0 <= epoch < 2**32:
-            raise ValueError(f"epoch should be from 0 to 2**32 - 1, got {epoch}")
-        self.epoch = epoch
+        self.epoch = check_epoch(epoch)
         self.chosen = True
 
     def go_on_to(self, epoch: int) -> None:
@@ -131,13 +141,21 @@ class Drawing:
     them, in the engine's numbers.
     """
 
-    def __init__(self, source: Iterable[Any], keys: KeyTable | None, *, in_batches: bool, epoch: Any) -> None:
+    def __init__(
+        self,
+        source: Iterable[Any],
+        keys: KeyTable | None,
+        selection: Selection | None = None,
+        *,
+        in_batches: bool,
+        epoch: Any,
+    ) -> None:
         self.in_batches = in_batches
         #: The epoch that the sampler was set to when drawing began, where it has such a thing.
         self.epoch = epoch
         self._source: Iterator[Any] = iter(source)
         self._keys = keys
-        self._number = _numbering(keys)
+        self._number = _numbering(keys, selection)
         #: Items from number `_first` on; those before it are in the trainer's hands.
         self._items: list[Any] = []
         self._first = 0
@@ -257,8 +275,10 @@ class Feed:
         return self._fed == sys.maxsize
 
 
-def _numbering(keys: KeyTable | None) -> Callable[[Any], int]:
+def _numbering(keys: KeyTable | None, selection: Selection | None) -> Callable[[Any], int]:
     """From what a sampler draws to the engine's number for it."""
+    if selection is not None:
+        return lambda drawn: selection.number(_index(drawn))
     if keys is None:
         return _index
 

@@ -10,6 +10,7 @@ from sutler._backend import length_of
 from sutler._epoch import Position
 from sutler._job_state import check_job_states
 from sutler._stream_state import check_stream_state, make_stream_state
+from sutler._words import counted
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
@@ -46,6 +47,10 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
         "samples": length_of(loader.dataset),
         "fingerprint": loader._backend.fingerprint(),
     }
+
+
+def _samples(number: Any) -> str:
+    return counted(number, "sample") if isinstance(number, int) else "an unknown number of samples"
 
 
 def _saved(served: _sutler.Served | None) -> Any:
@@ -85,8 +90,8 @@ def _check_one(loader: Loader, state: Any) -> Position:
         )
     if state["fingerprint"] != loader._backend.fingerprint():
         raise ValueError(
-            f"the state was saved for fingerprint {str(state['fingerprint'])[:8]} ({state['samples']} samples); this "
-            f"dataset is {loader._backend.fingerprint()[:8]} ({length_of(loader.dataset)} samples). "
+            f"the state was saved for fingerprint {str(state['fingerprint'])[:8]} ({_samples(state['samples'])}); this "
+            f"dataset is {loader._backend.fingerprint()[:8]} ({_samples(length_of(loader.dataset))}). "
             "Files were added, removed or renamed in between; resume needs the same listing."
         )
     if state["sampling"] != expected["sampling"]:

@@ -24,7 +24,9 @@ def figures_of(loader: Loader) -> tuple[dict[str, Any], list[Failure]]:
     if job is None or not loader._room.is_here:
         return loader._last_figures
     metrics = json.loads(job.metrics()) | {"cache": loader._backend.cache_figures()}
-    return metrics, [Failure(*fields) for fields in job.failures()]
+    failures = [Failure(*fields) for fields in job.failures()]
+    selection = loader._selection
+    return metrics, failures if selection is None else selection.renamed_failures(failures)
 
 
 def describe(loader: Loader) -> dict[str, Any]:
@@ -50,6 +52,9 @@ def describe(loader: Loader) -> dict[str, Any]:
         "unique_fraction": loader._drawing.unique_fraction if loader._drawing else 1.0,
         "cache": metrics["cache"] if "cache" in metrics else loader._cache_figures(),
         "stages": dict(metrics.get("stages", [])),
+        "slow_share": metrics.get(
+            "slow_share", {"threshold": 0.0, "mean": 0.0, "series": [], "batches_per_point": 1}
+        ),
         "workers": loader._workers(),
         "worker_changes": [] if loader._streams is not None else loader._room.worker_changes(),
         "memory_bytes": arena[1] if arena else 0,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sutler._stream_random import RandomStates, TrainerRandom, WorkerRandom
+from sutler._words import counted
 
 
 class EndOfStream(Exception):  # noqa: N818 - not an error: there is no more
@@ -98,8 +99,8 @@ class StreamReader:
                 passed += 1
             except StopIteration:
                 raise ValueError(
-                    f"the state was saved after {start.samples} samples of this stream, which now ends after "
-                    f"{passed}; resume needs the same stream"
+                    f"the state was saved after {counted(start.samples, 'sample')} of this stream, which now ends "
+                    f"after {passed}; resume needs the same stream"
                 ) from None
             except Exception:
                 failed += 1

@@ -21,6 +21,7 @@ from sutler._stream_random import RandomStates, WorkerRandom
 from sutler._stream_reader import EndOfStream, ReaderProgress, StreamReader, tell_epoch
 from sutler._thread_worker import Seat, set_up_thread
 from sutler._threads import THREAD
+from sutler._words import counted
 from sutler._worker import WorkerOptions, receive, set_up, until_hangup
 from sutler._worker_info import get_worker_info
 
@@ -183,7 +184,7 @@ class ThreadStreamWorker(StreamWorker):
 
     def _answer(self) -> None:
         samples = 0 if self._reader is None else self._reader.samples
-        self._seat.doing = f"its stream, behind {samples} samples"
+        self._seat.doing = f"its stream, behind {counted(samples, 'sample')}"
         super()._answer()
         self._seat.doing = ""
 

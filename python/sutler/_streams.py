@@ -21,6 +21,7 @@ from sutler._stream_progress import StreamProgress
 from sutler._stream_random import TrainerRandom
 from sutler._stream_reader import EndOfStream, StreamReader, tell_epoch
 from sutler._stream_worker import END, StreamOptions
+from sutler._words import counted
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
@@ -299,6 +300,6 @@ def warn_if_longer(dataset: Any, announced: int | None, samples: int, num_worker
     )
     warnings.warn(
         f"Length of IterableDataset {dataset} was reported to be {announced} (when accessing len(dataloader)), but "
-        f"{samples} samples have been fetched. {remedy}",
+        f"{counted(samples, 'sample')} {'has' if samples == 1 else 'have'} been fetched. {remedy}",
         stacklevel=4,  # where the trainer asked for the batch
     )

@@ -120,10 +120,14 @@ class ThreadPool:
         return self._seats[worker].batches
 
     def doing(self) -> str:
-        """What the workers are at, as the end of a message."""
+        """What the workers of a stream are at, as the end of a message."""
         return "".join(
             f"; worker thread {seat.worker} is at {seat.doing}" for seat in self._seats if seat.doing
         )
+
+    def at_samples(self, under_way: list[tuple[int, str]]) -> str:
+        """The same where the workers are asked for samples."""
+        return "".join(f"; worker thread {worker} is at {name}" for worker, name in under_way)
 
     def refuse(self) -> None:
         """Starts no worker from now on, and lets none write to batches."""

@@ -16,16 +16,17 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
-from sutler import _payload, _schema, _sutler, _worker_errors
+from sutler import _generators, _hand_over, _moment, _payload, _schema, _sutler, _worker_errors
 from sutler._collated import SHARED_BYTES_MIN, Collated, CollatedLayout, NotCollated
 from sutler._fetch import bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
+from sutler._hand_over import NEVER, Dropped, Turns, ends_as_others_do
 from sutler._parts import Parts, pack, parts_of
 from sutler._schema_writer import SchemaWriter
 from sutler._worker_info import WorkerInfo, enter_worker, get_worker_info
@@ -42,6 +43,8 @@ NOT_KEPT, WANTED = 0, 2**32 - 1
 #: What is told of a sample's deterministic part: nothing, that it came from the cache, that it was made; and then where
 #: in the mailbox it is and how long, if it is there.
 NOTHING, RECALLED, MADE = (0, 0, 0), (1, 0, 0), (2, 0, 0)
+#: What an order begins with: its epoch, its flags, and after how long a sample asks whether others are to go first.
+ORDER_BYTES = 16
 #: A row in a message: where its batch begins in the shared memory, and its number in the batch.
 ROW_BYTES = 16
 #: How long a worker whose trainer is ending waits to be ended, too.
@@ -72,6 +75,8 @@ class WorkerOptions:
     leaves_out: bool = field(default=False, kw_only=True)
     #: The cache itself, for a worker that is a thread of the trainer.
     cache: _sutler.Cache | None = field(default=None, kw_only=True)
+    #: Whether a sample may make room for others between two transforms.
+    hand_over: bool = field(default=False, kw_only=True)
 
 
 class Hangup(Exception):  # noqa: N818 - not an error: the trainer is done with us
@@ -120,6 +125,7 @@ class Worker:
         #: Of each sample of the order, where its deterministic part came from.
         self._prepared: list[tuple[int, int, int]] = []
         self._rng: WorkerRng = get_worker_info().rng
+        self._turns = Turns(self._ask_whether_to_stand, self._suspend, self.serve)
         self._open_mailbox()
 
     # --- the socket ---
@@ -175,18 +181,50 @@ class Worker:
     def serve(self) -> None:
         """Answers orders until the trainer hangs up."""
         while True:
-            header, descriptors = self._receive(9)
-            (length,) = struct.unpack_from("<Q", header, 1)
-            body, more = self._receive(length)
-            if header[:1] == b"S":
-                self._take_schema(body, descriptors + more)
-            elif header[:1] == b"C":
-                self._take_cache(body, (descriptors + more)[0])
-            elif header[:1] == b"K":
-                self._take_keys(body)
-            else:
-                self._take_order(body)
-                self._flush()
+            try:
+                self._serve_one()
+            except Dropped:
+                self._turns.give_back()
+
+    def _serve_one(self) -> None:
+        header, descriptors = self._receive(9)
+        (length,) = struct.unpack_from("<Q", header, 1)
+        body, more = self._receive(length)
+        if header[:1] == b"S":
+            self._take_schema(body, descriptors + more)
+        elif header[:1] == b"C":
+            self._take_cache(body, (descriptors + more)[0])
+        elif header[:1] == b"K":
+            self._take_keys(body)
+        elif header[:1] == b"U":
+            self._turns.go_on(*struct.unpack("<Q", body))
+        elif header[:1] == b"F":
+            self._turns.forget(struct.unpack(f"<{length // 8}Q", body))
+        else:
+            self._take_order(body)
+            self._flush()
+
+    def _ask_whether_to_stand(self, token: int) -> bool:
+        self._say(b"B", struct.pack("<Q", token))
+        self._flush()
+        header, _ = self._receive(9)
+        return header[:1] == b"H"
+
+    def _suspend(self) -> Callable[[], None] | None:
+        """Notes what belongs to the sample at hand; `None` while something of it is in the mailbox."""
+        if self._position != MAILBOX_START or self._replies:
+            return None
+        prepared = self._prepared
+        own = self._rng.suspend()
+        generators = _generators.save(list(_generators.marks()))
+
+        def resume() -> None:
+            self._prepared = prepared
+            self._position = MAILBOX_START
+            self._rng.resume(own)
+            _generators.restore(generators)
+
+        return resume
 
     def _take_schema(self, body: bytes, descriptors: list[int]) -> None:
         (size,) = struct.unpack_from("<Q", body)
@@ -217,17 +255,17 @@ class Worker:
             position += length
 
     def _take_order(self, body: bytes) -> None:
-        epoch, flags = struct.unpack_from("<II", body)
+        epoch, flags, asks_after = struct.unpack_from("<IIQ", body)
         late, whole_batch, kept = bool(flags & LATE), bool(flags & WHOLE_BATCH), bool(flags & KEPT)
         # A number each, what the cache has of it, and for those whose row is known that too.
-        count = (len(body) - 8) // (4 + (4 if kept else 0) + (0 if late else ROW_BYTES))
-        numbers = struct.unpack_from(f"<{count}I", body, 8)
-        marks = struct.unpack_from(f"<{count}I", body, 8 + 4 * count) if kept else None
+        count = (len(body) - ORDER_BYTES) // (4 + (4 if kept else 0) + (0 if late else ROW_BYTES))
+        numbers = struct.unpack_from(f"<{count}I", body, ORDER_BYTES)
+        marks = struct.unpack_from(f"<{count}I", body, ORDER_BYTES + 4 * count) if kept else None
         keys = [self._keys.get(number, number) for number in numbers]
         self._position = MAILBOX_START
         self._prepared = [NOTHING] * count
         self._mark(0)
-        samples = self._samples(epoch, keys, numbers, marks)
+        samples = self._samples(epoch, keys, numbers, marks, asks_after)
         # Where a worker died over a sample, what is left of its batch comes in parts, and the trainer collates.
         if whole_batch and self._options.collate_batches is not None:
             (offset,) = struct.unpack_from("<q", body, len(body) - count * ROW_BYTES)
@@ -250,9 +288,15 @@ class Worker:
         return body
 
     def _samples(
-        self, epoch: int, keys: list[Any], numbers: tuple[int, ...], marks: tuple[int, ...] | None
+        self,
+        epoch: int,
+        keys: list[Any],
+        numbers: tuple[int, ...],
+        marks: tuple[int, ...] | None,
+        asks_after: int = NEVER,
     ) -> Iterator[Any]:
         """The samples of an order one after the other, or what they raised."""
+        _moment.enter(self._options.sample_seed, epoch)
         together: list[Any] | None = None
         if self._many is not None and len(keys) > 1:
             self._begin(keys[0])
@@ -263,17 +307,18 @@ class Worker:
                 together = None  # one by one, so that the error names its sample
         for step, key in enumerate(keys):
             self._begin(key)
-            try:
-                if together is not None:
-                    sample = together[step]
-                elif self._parts is not None:
-                    sample = self._get_in_parts(
-                        self._parts, epoch, step, key, numbers[step], marks[step] if marks else None
-                    )
-                else:
-                    sample = self._get(epoch, key)
-            except Exception as error:
-                sample = _Raised(error)
+            with self._turns.sample(asks_after):
+                try:
+                    if together is not None:
+                        sample = together[step]
+                    elif self._parts is not None:
+                        sample = self._get_in_parts(
+                            self._parts, epoch, step, key, numbers[step], marks[step] if marks else None
+                        )
+                    else:
+                        sample = self._get(epoch, key)
+                except Exception as error:
+                    sample = _Raised(error)
             yield sample
             self._mark(step + 1)
 
@@ -470,8 +515,11 @@ def _is_exiting(pid: int) -> bool:
 def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> None:
     """The life of a worker process."""
     channel, init_error = set_up(dataset, connection, options)
-    with until_hangup(options):
-        Worker(dataset if init_error is None else Broken(init_error), channel, options).serve()
+    worker = Worker(dataset if init_error is None else Broken(init_error), channel, options)
+    if options.hand_over:
+        _hand_over.enter(worker._turns)
+    with until_hangup(options), ends_as_others_do():
+        worker.serve()
 
 
 class Broken:

@@ -55,6 +55,16 @@ class WorkerRng:
         for name, generator in self._made.items():
             _SEED[name](generator, seed)
 
+    def suspend(self) -> tuple[int, dict[str, bytes]]:
+        """What `resume` needs to go on from here, whatever happens in between."""
+        return self._seed, self.states()
+
+    def resume(self, suspended: tuple[int, dict[str, bytes]]) -> None:
+        """Goes on from where `suspend` was called: those that were not asked for before start from the same seed."""
+        seed, states = suspended
+        self.seed(seed)
+        self.restore(states)
+
     def states(self) -> dict[str, bytes]:
         """The states of those that were asked for; the others are as they were seeded."""
         return {f"worker.{name}": _SAVE[name](generator) for name, generator in self._made.items()}

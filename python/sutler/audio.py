@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
 from sutler._epoch_batches import EpochBatches, check_positive
+from sutler._selection import origin_of, selection_of
 from sutler.datasets import BYTES_MAX, Io, NativeDataset
 from sutler.transforms import lower_audio
 from sutler.transforms.tail import seeded
+
+if TYPE_CHECKING:
+    from torch.utils.data import Subset
 
 #: A clip with more values in all channels is refused: four and a half hours of speech, a gibibyte when decoded.
 VALUES_MAX = 1 << 28
@@ -57,6 +63,8 @@ class AudioFolder(NativeDataset):
         torch.Size([4, 40]) True
     """
 
+    content = "sound"
+
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -73,6 +81,7 @@ class AudioFolder(NativeDataset):
         bytes_max: int = BYTES_MAX,
         progress: bool | None = None,
     ) -> None:
+        _check_duration(max_duration)
         self.root = os.fspath(root)
         self.mono = mono
         self.max_duration = max_duration
@@ -139,6 +148,17 @@ class AudioFolder(NativeDataset):
         return [f"Root location: {self.root}"]
 
 
+def _check_duration(seconds: Any) -> None:
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
+        raise TypeError(f"max_duration should be a number of seconds, or None for no limit, got {seconds!r}")
+    if not float(seconds) > 0:  # nor a NaN
+        raise ValueError(
+            f"max_duration should be a positive number of seconds, or None for no limit, got {seconds!r}"
+        )
+
+
 class LengthBuckets(EpochBatches):
     """Batches of samples of similar length, for a loader's ``batch_sampler``: less padding, and still random.
 
@@ -147,7 +167,8 @@ class LengthBuckets(EpochBatches):
     get batches of similar length in each step, and equally many. The loader tells it the epoch, and resumes exactly.
 
     Args:
-        lengths: An :class:`AudioFolder`, whose durations are taken, or the length of every sample.
+        lengths: An :class:`AudioFolder`, or a ``Subset`` of one, whose durations are taken; or the length of every
+            sample.
         batch_size: Samples in a batch.
         buckets: How many buckets. More make for less padding and less randomness.
         shuffle: If not, batches come from short to long.
@@ -163,9 +184,11 @@ class LengthBuckets(EpochBatches):
         [[1, 3], [4, 2], [0]]
     """
 
+    made_of = "length"
+
     def __init__(
         self,
-        lengths: AudioFolder | Sequence[float],
+        lengths: AudioFolder | Subset[Any] | Sequence[float],
         batch_size: int,
         *,
         buckets: int = 8,
@@ -179,12 +202,13 @@ class LengthBuckets(EpochBatches):
             batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed, rank=rank, world_size=world_size
         )
         check_positive("buckets", buckets)
-        durations = lengths.durations if isinstance(lengths, AudioFolder) else lengths
-        # The native side compares whole numbers; a microsecond is finer than any sample.
-        self._lengths = [round(length * 1_000_000) for length in durations]
-        if any(length < 0 for length in self._lengths):
-            raise ValueError("lengths should not be negative")
+        self._lengths = _in_microseconds(_lengths_in(lengths))
         self.buckets = buckets
+
+    @property
+    def samples(self) -> int:
+        """How many samples its batches are drawn from."""
+        return len(self._lengths)
 
     def _batches(self, rank: int, world_size: int) -> list[list[int]]:
         return _sutler.bucket_batches(
@@ -203,6 +227,41 @@ class LengthBuckets(EpochBatches):
         _, world_size = self._place()
         step = self.batch_size * world_size
         return len(self._lengths) // step if self.drop_last else -(-len(self._lengths) // step)
+
+
+def _lengths_in(given: Any) -> Sequence[Any]:
+    """The lengths that a ``lengths=`` argument gives or stands for."""
+    origin = origin_of(given)
+    if isinstance(origin, AudioFolder):
+        part, durations = selection_of(given), origin.durations
+        return durations if part is None else [durations[number] for number in part.numbers]
+    if isinstance(origin, NativeDataset):
+        raise TypeError(
+            f"lengths should be an AudioFolder or the length of every sample, and {type(origin).__name__} holds "
+            "images, which have none; leave LengthBuckets out"
+        )
+    try:
+        return list(given)
+    except TypeError:
+        raise TypeError(
+            f"lengths should be an AudioFolder or the length of every sample, got {given!r}"
+        ) from None
+
+
+def _in_microseconds(lengths: Sequence[Any]) -> list[int]:
+    """Whole numbers, which the native side compares; a microsecond is finer than any sample."""
+    rounded = []
+    for sample, length in enumerate(lengths):
+        try:
+            number = float(length)
+        except (TypeError, ValueError):
+            raise TypeError(f"lengths should be numbers, and that of sample {sample} is {length!r}") from None
+        if not 0 <= number < math.inf:  # nor a NaN
+            raise ValueError(
+                f"lengths should be finite and not negative, and that of sample {sample} is {length!r}"
+            )
+        rounded.append(round(number * 1_000_000))
+    return rounded
 
 
 __all__: Sequence[str] = ["AudioFolder", "LengthBuckets"]

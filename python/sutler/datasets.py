@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from sutler import _sutler
+from sutler import _moment, _sutler
 from sutler._output import converter, resolve_output
+from sutler._words import counted
 from sutler.transforms import Lowered, lower, run_tail
+from sutler.transforms.audio import AudioTransform
+from sutler.transforms.lowering import flatten
+
+if TYPE_CHECKING:
+    # So that type checkers let one be the dataset of a `Subset`; PyTorch itself does not look, and need not be there.
+    from torch.utils.data import Dataset
+
+    DatasetType = Dataset[tuple[Any, Any]]
+else:
+    DatasetType = object
 
 Io = Literal["buffered", "direct"]
 
@@ -34,9 +46,11 @@ def _listing_progress(enabled: bool | None) -> Callable[[int], None] | None:
     return show
 
 
-class NativeDataset:
+class NativeDataset(DatasetType):
     """What all native datasets have in common; not made directly."""
 
+    #: What the files hold, in a word for messages.
+    content: str = "images"
     _native: _sutler.Dataset
     #: The transform as it was given.
     transform: Any
@@ -62,6 +76,12 @@ class NativeDataset:
         self.lowered.announce(stacklevel=3)
 
     def _lower(self) -> None:
+        for step in flatten(self.transform):
+            if isinstance(step, AudioTransform):
+                raise TypeError(
+                    f"{type(step).__name__} is a transform on sound, and {type(self).__name__} holds images; take it "
+                    "out of the transform, or read the folder with sutler.AudioFolder if it holds sound"
+                )
         self.lowered = lower(self.transform)
         self._pipeline = self.pipeline(len(self.lowered.ops))
 
@@ -83,7 +103,7 @@ class NativeDataset:
         if self.fingerprint != expected:
             raise ValueError(
                 f"the dataset was sent with fingerprint {expected[:8]} and is {self.fingerprint[:8]} here "
-                f"({len(self)} samples); both processes need the same files under the same names"
+                f"({counted(len(self), 'sample')}); both processes need the same files under the same names"
             )
         self._lower()
 
@@ -127,11 +147,15 @@ class NativeDataset:
         return self._native.path(self._check(index))
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        """The sample as a loader with ``seed=0`` would deliver it in epoch 0, and its label."""
+        """The sample as a loader with ``seed=0`` would deliver it in epoch 0, and its label.
+
+        Where a dataset written in Python asks for it on behalf of a loader, that loader's seed and epoch count.
+        """
         index = self._check(index)
-        image = converter(resolve_output(None))(self._native.load(index, self._pipeline, seed=0, epoch=0))
+        seed, epoch = _moment.current()
+        loaded = self._native.load(index, self._pipeline, seed=seed, epoch=epoch)
         label = self._native.label(index)
-        image = self.finish(image, index, seed=0, epoch=0)
+        image = self.finish(converter(resolve_output(None))(loaded), index, seed=seed, epoch=epoch)
         return image, self.target_transform(label) if self.target_transform else label
 
     def finish(self, image: Any, index: int, *, seed: int, epoch: int) -> Any:
@@ -145,9 +169,16 @@ class NativeDataset:
         return run_tail(self.lowered.tail, self.lowered.tail_input, array, own_seed)
 
     def _check(self, index: int) -> int:
+        try:
+            index = operator.index(index)  # NumPy's integers, and tensors without dimensions
+        except TypeError:
+            raise TypeError(
+                f"samples are named by integers, got {index!r}; a loader takes a slice of a dataset as a "
+                "torch.utils.data.Subset"
+            ) from None
         position = index + len(self) if index < 0 else index
         if not 0 <= position < len(self):
-            raise IndexError(f"sample {index} of a dataset with {len(self)} samples")
+            raise IndexError(f"sample {index} of a dataset with {counted(len(self), 'sample')}")
         return position
 
     def __repr__(self) -> str:

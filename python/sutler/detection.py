@@ -6,7 +6,7 @@ import bisect
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,9 +14,13 @@ from sutler import _sutler
 from sutler._detection_batches import split_targets
 from sutler._epoch_batches import EpochBatches, check_positive
 from sutler._output import converter, resolve_output
+from sutler._selection import origin_of, selection_of
 from sutler.datasets import BYTES_MAX, PIXELS_MAX, Io, NativeDataset
 from sutler.transforms import lower_detection
 from sutler.transforms.tail import seeded
+
+if TYPE_CHECKING:
+    from torch.utils.data import Subset
 
 #: More than any network divides its pictures by, and a batch of it still fits into memory.
 SIZE_DIVISIBLE_MAX = 4096
@@ -233,7 +237,7 @@ class AspectGroups(EpochBatches):
     in each step, and equally many. The loader tells it the epoch, and resumes exactly.
 
     Args:
-        dataset: A :class:`CocoDetection`, or the width over height of every sample.
+        dataset: A :class:`CocoDetection`, or a ``Subset`` of one, or the width over height of every sample.
         batch_size: Samples in a batch.
         thresholds: Where groups end: a sample belongs behind every threshold that its ratio is greater than.
         shuffle: If not, batches come in the order of their first samples.
@@ -249,9 +253,11 @@ class AspectGroups(EpochBatches):
         [[0, 2], [1, 3], [4]]
     """
 
+    made_of = "shape"
+
     def __init__(
         self,
-        dataset: CocoDetection | Sequence[float],
+        dataset: CocoDetection | Subset[Any] | Sequence[float],
         batch_size: int,
         *,
         thresholds: Sequence[float] = (1.0,),
@@ -264,18 +270,30 @@ class AspectGroups(EpochBatches):
         super().__init__(
             batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed, rank=rank, world_size=world_size
         )
-        if isinstance(dataset, NativeDataset) and not isinstance(dataset, CocoDetection):
+        origin = origin_of(dataset)
+        if isinstance(origin, NativeDataset) and not isinstance(origin, CocoDetection):
             raise TypeError(
-                f"{type(dataset).__name__} does not know the shapes of its pictures without reading them; pass the "
+                f"{type(origin).__name__} does not know the shapes of its pictures without reading them; pass the "
                 "width over height of every sample instead"
             )
-        ratios = dataset.aspect_ratios if isinstance(dataset, CocoDetection) else [float(r) for r in dataset]
+        part, given = (
+            selection_of(dataset),
+            origin.aspect_ratios if isinstance(origin, CocoDetection) else dataset,
+        )
+        ratios = [
+            float(ratio) for ratio in (given if part is None else [given[place] for place in part.numbers])
+        ]
         self.thresholds = sorted(float(threshold) for threshold in thresholds)
         if not all(ratio > 0 for ratio in ratios):  # nor a NaN
             raise ValueError(
                 "a picture's width over height should be a positive number, and one of these is not"
             )
         self._groups = [bisect.bisect_left(self.thresholds, ratio) for ratio in ratios]
+
+    @property
+    def samples(self) -> int:
+        """How many samples its batches are drawn from."""
+        return len(self._groups)
 
     def _batches(self, rank: int, world_size: int) -> list[list[int]]:
         return _sutler.group_batches(

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 from sutler._agent import check_agent, choose_agent, warn_of_idle_cache
 from sutler._arguments import (
     ErrorPolicy,
+    Order,
     check_arguments,
+    choose_order,
     error_policy,
     place_in_job,
+    read_device,
     warn_of_many_workers,
     warn_of_undivided,
 )
@@ -28,18 +31,21 @@ from sutler._backend import (
 from sutler._beginning import begin_epoch
 from sutler._engine_room import EngineRoom
 from sutler._epoch import EpochIterator, Position
-from sutler._epoch_batches import EpochBatches
+from sutler._epoch_batches import EpochBatches, check_samples
 from sutler._figures import TrainerFigures
 from sutler._output import Output, resolve_output
-from sutler._parts import cache_for
+from sutler._parts import cache_for, leaves
 from sutler._python_batches import default_collate
 from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, as_pytorchs, with_set_epoch
+from sutler._selection import origin_of, selection_of, warn_of_concatenation
 from sutler._state import check_state, make_state
 from sutler._stats import describe, figures_of
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
+from sutler._successor import Successor
 from sutler._threads import THREAD
+from sutler._words import counted
 from sutler.cache import Cache, check_alone, read_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
@@ -86,14 +92,18 @@ class Loader(Generic[BatchType]):
         generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
         prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making.
         persistent_workers: Keep workers that run Python between epochs; native threads always stay.
+        overlap_epochs: Begin the next epoch while the last batches of this one are served, so that its first batch is
+            ready at once. It is begun after the last epoch, too, and then called off.
         in_order: ``False`` is ``order="ready"``.
-        order: ``"strict"``: the seeded permutation exactly. ``"ready"``: the same samples in batches as they get ready,
-            so that a slow one holds up nobody; what a batch sampler drew stays together. Of a stream, whose workers
-            make whole batches: theirs in turn, or whichever is ready.
+        order: ``"strict"``, the default: the seeded permutation exactly. ``"ready"``: the same samples in batches as
+            they get ready, so that a slow one holds up nobody; what a batch sampler drew stays together. Of a stream,
+            whose workers make whole batches: theirs in turn, or whichever is ready.
             ``"shared"``: every sample once, and those first that other jobs of the same agent have prepared; what is
             prepared for one job serves all that have the same dataset and transform.
         lateness: By how many batches a slow sample may be late in ``"ready"`` and ``"shared"``; has no meaning for a
             stream.
+        hand_over: In ``"ready"``, let a worker process put a slow sample aside between two transforms and take up
+            another, in another of its threads. ``False`` for a dataset that must stay in one thread.
         seed: With the epoch and the sample's index, decides all randomness.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
@@ -145,8 +155,10 @@ class Loader(Generic[BatchType]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        order: Literal["strict", "ready", "shared"] = "strict",
+        order: Order | None = None,
         lateness: int = 8,
+        hand_over: bool = True,
+        overlap_epochs: bool = False,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
@@ -162,6 +174,8 @@ class Loader(Generic[BatchType]):
         job_name: str | None = None,
     ) -> None:
         self.output = resolve_output(output)
+        self.order = choose_order(order, in_order)
+        device = read_device(device, self.output)
         if is_stream(dataset):
             check_stream_arguments(
                 shuffle=shuffle,
@@ -177,22 +191,35 @@ class Loader(Generic[BatchType]):
             sampler=sampler,
             batch_sampler=batch_sampler,
             num_workers=num_workers,
+            collate_fn=collate_fn,
             pin_memory=pin_memory,
             drop_last=drop_last,
             timeout=timeout,
+            worker_init_fn=worker_init_fn,
             multiprocessing_context=multiprocessing_context,
+            generator=generator,
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
-            in_order=in_order,
-            order=order,
+            order=self.order,
             lateness=lateness,
+            hand_over=hand_over,
+            overlap_epochs=overlap_epochs,
             seed=seed,
+            return_ids=return_ids,
             output=self.output,
+            channels_last=channels_last,
             device=device,
             device_normalize=device_normalize,
+            progress=progress,
         )
         check_agent(agent, job_name)
         self.dataset = dataset
+        #: What prepares the samples: the native dataset under a subset, else the dataset itself.
+        self._origin = origin_of(dataset)
+        #: Which samples of it, where not all.
+        self._selection = selection_of(dataset)
+        native = isinstance(self._origin, NativeDataset)
+        check_samples(batch_sampler, dataset)
         self.batch_size = None if batch_sampler is not None else batch_size
         self.shuffle = bool(shuffle)
         if num_workers is None or isinstance(num_workers, str):
@@ -202,7 +229,7 @@ class Loader(Generic[BatchType]):
         #: The number from which that of the threads follows the demand, until somebody assigns another.
         self._auto_workers = self.num_workers if isinstance(num_workers, str) else None
         self.collate_fn = collate_fn
-        if collate_fn is None and not isinstance(dataset, NativeDataset):
+        if collate_fn is None and not native:
             self.collate_fn = default_collate(
                 self.output, batched=batch_size is not None or batch_sampler is not None
             )
@@ -218,11 +245,11 @@ class Loader(Generic[BatchType]):
         self.generator = generator
         self.prefetch_factor = prefetch_factor if prefetch_factor is not None else 2
         self.persistent_workers = persistent_workers
-        self.order: Literal["strict", "ready", "shared"] = (
-            "ready" if order == "strict" and not in_order else order
-        )
         self.in_order = self.order == "strict"
         self.lateness = lateness
+        self.hand_over = hand_over
+        self.overlap_epochs = overlap_epochs
+        self._successor = Successor()
         self.seed = int(generator.initial_seed()) % 2**64 if generator is not None else seed
         self._place = place_in_job(rank, world_size)
         if world_size is not None and (sampler is not None or batch_sampler is not None):
@@ -231,9 +258,7 @@ class Loader(Generic[BatchType]):
         if self.cache is not None and agent is None:
             check_alone(self.cache)
         #: What of it a dataset written in Python can use.
-        self._prepared_cache = (
-            None if isinstance(dataset, NativeDataset) else cache_for(self.cache, dataset, stacklevel=2)
-        )
+        self._prepared_cache = None if native else cache_for(self.cache, dataset, stacklevel=2)
         self.errors = errors
         self.return_ids = return_ids
         self.channels_last = channels_last
@@ -246,8 +271,9 @@ class Loader(Generic[BatchType]):
         if self._agent is not None and self.cache is not None:
             warn_of_idle_cache(stacklevel=3)
 
-        if not isinstance(dataset, NativeDataset):
+        if not native:
             warn_of_many_workers(self.num_workers)
+            warn_of_concatenation(dataset, list(leaves(dataset)), stacklevel=2)
         self._policy: ErrorPolicy = error_policy(errors)
         self._given_sampler = sampler
         self._given_batch_sampler = batch_sampler
@@ -335,7 +361,7 @@ class Loader(Generic[BatchType]):
         that a slow one at the front leaves enough to do for the others.
         """
         team = max(1, self.num_workers)
-        if not isinstance(self.dataset, NativeDataset):
+        if not isinstance(self._origin, NativeDataset):
             return self.prefetch_factor * team
         return max(1, self.prefetch_factor, -(-self.prefetch_factor * team // batch_size))
 
@@ -380,7 +406,7 @@ class Loader(Generic[BatchType]):
         before = sum(not iterator.begun for iterator in self._iterators)
         position = self._first_position(self._clock.epoch + before)
         position.drawing = self._draw(position.epoch)
-        iterator = EpochIterator(self, position)
+        iterator = self._successor.take(self, position) or EpochIterator(self, position)
         self._iterators.add(iterator)
         if self.progress:
             from sutler._progress import ProgressIterator
@@ -422,7 +448,11 @@ class Loader(Generic[BatchType]):
             return None
         if isinstance(given, EpochBatches):
             given.set_epoch(epoch)
-        return Drawing(given, self._backend.keys, in_batches=in_batches, epoch=self._sampler_epoch())
+        if self._selection is not None:
+            self._selection.read_again()
+        return Drawing(
+            given, self._backend.keys, self._selection, in_batches=in_batches, epoch=self._sampler_epoch()
+        )
 
     def _device_operations(self) -> list[dict[str, Any]]:
         """Operations that are left for the device."""
@@ -462,7 +492,7 @@ class Loader(Generic[BatchType]):
 
     def _in_process(self) -> bool:
         """Whether a dataset written in Python is called by the trainer itself."""
-        return self.num_workers == 0 and not isinstance(self.dataset, NativeDataset)
+        return self.num_workers == 0 and not isinstance(self._origin, NativeDataset)
 
     def __len__(self) -> int:
         if self._given_batch_sampler is not None:
@@ -531,6 +561,7 @@ class Loader(Generic[BatchType]):
             return
         self._closed = True
         self._remember_figures()
+        self._successor.close()
         for iterator in list(self._iterators):
             iterator.close()  # leaves what belongs to the parent of a forked child alone, as all of this does
         if self._streams is not None:
@@ -554,8 +585,9 @@ class Loader(Generic[BatchType]):
 
     def __repr__(self) -> str:
         samples = length_of(self.dataset)
+        known = "? samples" if samples is None else counted(samples, "sample")
         return (
-            f"Loader({type(self.dataset).__name__} of {'?' if samples is None else f'{samples:,}'} samples, "
+            f"Loader({type(self.dataset).__name__} of {known}, "
             f"batch_size={self.batch_size}, "
             f"shuffle={self.shuffle}, num_workers={self.num_workers}, order={self.order!r})"
         )

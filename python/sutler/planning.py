@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import numbers
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,7 +86,8 @@ def plan(
     """Measures a dataset with its transforms on this machine, and predicts the throughput of every split of ``memory``.
 
     Samples from all over the dataset are prepared from storage, from an encoded and from a decoded copy, with as many
-    threads as a loader would have. Storage is measured past the page cache. Nothing is kept of it.
+    threads as a loader would have. Storage is measured past the page cache. Nothing is kept of it. Samples that cannot
+    be prepared are left out, with a warning.
 
     Args:
         dataset: A native dataset, such as :class:`sutler.ImageFolder`.
@@ -112,19 +115,27 @@ def plan(
             "plan measures native datasets (sutler.ImageFolder, sutler.Manifest), and "
             f"{type(dataset).__module__}.{type(dataset).__qualname__} is none"
         )
-    if dataset.padding_value is not None:
+    if dataset.content != "images":
         raise TypeError(
-            f"plan measures images, and {type(dataset).__name__} holds sound, of which nothing is kept"
+            f"plan measures images, and {type(dataset).__name__} holds {dataset.content}, of which nothing is kept"
         )
-    threads = _sutler.usable_cores() if num_workers is None else max(1, num_workers)
-    for name, value in (("jobs", jobs), ("batch_size", batch_size)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-            raise ValueError(f"{name} should be a positive number, got {value!r}")
+    for name, value in (("jobs", jobs), ("batch_size", batch_size), ("num_workers", num_workers)):
+        if name == "num_workers" and value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} should be a positive integer, got {value!r}")
+        if not 1 <= value < 2**31:
+            raise ValueError(f"{name} should be a positive integer, got {value!r}")
     for name, seconds in (("step_time", step_time), ("time", time)):
-        if seconds is not None and not 0 < seconds < 86_400:
+        if name == "step_time" and seconds is None:
+            continue
+        if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
+            raise TypeError(f"{name} should be a number of seconds, such as 0.03, got {seconds!r}")
+        if not 0 < float(seconds) < 86_400:
             raise ValueError(f"{name} should be a positive number of seconds, got {seconds!r}")
+    threads = _sutler.usable_cores() if num_workers is None else num_workers
     budget = read_size(memory)
-    profile = _sutler.measure_profile(
+    profile, complaint = _sutler.measure_profile(
         dataset._native,
         dataset._pipeline,
         threads=threads,
@@ -133,6 +144,8 @@ def plan(
         copies_bytes_max=None,
         seconds=time,
     )
+    if complaint is not None:
+        warnings.warn(complaint, stacklevel=2)
     return _read(*_sutler.compare_plans(profile, budget))
 
 

@@ -157,6 +157,49 @@ def _png(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
+def make_volumes(
+    root: str | os.PathLike[str],
+    count: int = 8,
+    *,
+    shape: tuple[int, int, int] = (64, 80, 96),
+    seed: int = 0,
+) -> None:
+    """Writes volumes as ``case_00000_x.npy`` (noise, float32) with labels ``case_00000_y.npy`` (uint8).
+
+    Labels are 0 but for an ellipsoid of 1 and, inside of it, a smaller one of 2.
+
+    Args:
+        root: Where to put them.
+        count: How many volumes.
+        shape: Depth, height and width of the largest; others are up to a quarter smaller along each axis.
+        seed: Decides every volume.
+
+    Examples:
+        >>> import numpy as np, pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> make_volumes(folder, count=2, shape=(16, 16, 16))
+        >>> sorted(path.name for path in folder.iterdir())
+        ['case_00000_x.npy', 'case_00000_y.npy', 'case_00001_x.npy', 'case_00001_y.npy']
+        >>> sorted(np.unique(np.load(folder / "case_00000_y.npy")).tolist())
+        [0, 1, 2]
+    """
+    random = np.random.default_rng(seed)
+    folder = pathlib.Path(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        sides = [side - int(random.integers(side // 4 + 1)) if number else side for side in shape]
+        places = np.meshgrid(*[np.arange(side) for side in sides], indexing="ij")
+        centre = [random.uniform(0.35, 0.65) * side for side in sides]
+        distance = sum(
+            ((place - middle) / (0.3 * side)) ** 2
+            for place, middle, side in zip(places, centre, sides, strict=True)
+        )
+        label = (distance < 1).astype(np.uint8) + (distance < 0.25)
+        image = 100 * label + 40 * random.standard_normal(sides)
+        np.save(folder / f"case_{number:05}_x.npy", image[None].astype(np.float32))
+        np.save(folder / f"case_{number:05}_y.npy", label[None].astype(np.uint8))
+
+
 def throttled(dataset: _Dataset, bytes_per_s: float) -> _Dataset:
     """The same dataset on slower storage: all its reads together get no more than ``bytes_per_s``.
 

@@ -22,6 +22,12 @@ from sutler import transforms as T  # noqa: N812 - as users write it
 
 SAMPLES = 240
 
+#: What a job can be ahead of another that takes its batches in turn: two batches of 8 in the making, two that have come
+#: together, and two that were asked for ahead. A window that holds so many loses nothing, however the processes are
+#: scheduled.
+AHEAD = 6 * 8
+WINDOW = str(1.25 * AHEAD / SAMPLES)
+
 #: Transforms that draw nothing that matters: a sample has the same bytes in every order. All decode differently.
 DIFFERENT: dict[str, list[T.Transform]] = {
     "crop": [T.Resize(32), T.CenterCrop(32)],
@@ -46,6 +52,7 @@ made = sutler.ImageFolder(folder, transform=T.Compose([getattr(T, name)(*given) 
 loader = sutler.Loader(made, batch_size=8, shuffle=True, output="numpy", return_ids=True, agent=socket, **options)
 print("ready", flush=True)
 digests = []
+stats = []
 sys.stdin.readline()
 for _ in range(epochs):
     epoch = {}
@@ -56,7 +63,8 @@ for _ in range(epochs):
         print("batch", flush=True)
         sys.stdin.readline()
     digests.append(epoch)
-print(json.dumps({"digests": digests, "stats": loader.stats()}), flush=True)
+    stats.append(loader.stats())
+print(json.dumps({"digests": digests, "stats": stats}), flush=True)
 sys.stdin.readline()
 """
 
@@ -170,10 +178,22 @@ def run_jobs(
     return told
 
 
+def settled(told: dict[str, dict[str, Any]], name: str) -> dict[str, int]:
+    """What a job counted after its first epoch.
+
+    In that the first job to begin is alone until the others have come, for as long as they take.
+    """
+    first, last = told[name]["stats"][0], told[name]["stats"][-1]
+    counts = {
+        "samples": last["samples"] - first["samples"],
+        "reads": last["storage_reads"] - first["storage_reads"],
+    }
+    return counts | {form: last["served"][form] - first["served"][form] for form in last["served"]}
+
+
 def reads_per_sample(told: dict[str, dict[str, Any]]) -> float:
-    stats = [each["stats"] for each in told.values()]
-    reads: float = sum(each["storage_reads"] for each in stats) / sum(each["samples"] for each in stats)
-    return reads
+    counts = [settled(told, name) for name in told]
+    return sum(each["reads"] for each in counts) / sum(each["samples"] for each in counts)
 
 
 @pytest.mark.parametrize("jobs", [2, 3])
@@ -181,18 +201,17 @@ def reads_per_sample(told: dict[str, dict[str, Any]]) -> float:
 def test_jobs_with_different_transforms_share_what_was_read(
     serve: Callable[..., Agent], pictures: Path, transforms: dict[str, list[T.Transform]], jobs: int
 ) -> None:
-    agent = serve("--window", "0.1")
+    agent = serve("--window", WINDOW)
     chosen = dict(list(transforms.items())[:jobs])
     told = run_jobs(agent, pictures, chosen, epochs=3, order="shared")
-    # A window of a tenth, jobs that begin and end apart, and the samples that are not shared on purpose.
-    assert reads_per_sample(told) <= 1.25 / jobs
-    served = {
-        form: sum(each["stats"]["served"][form] for each in told.values())
-        for form in told["mirror"]["stats"]["served"]
-    }
+    # What is above the least is what jobs pass by on purpose, to mix.
+    assert reads_per_sample(told) <= 1.05 / jobs
+    each = [settled(told, name) for name in chosen]
+    served = {form: sum(counts[form] for counts in each) for form in told["mirror"]["stats"][0]["served"]}
     assert served["augmented"] == 0
+    assert sum(served.values()) == 2 * jobs * SAMPLES
     taken = served["decoded"] if transforms is ALIKE else served["encoded"]
-    assert taken >= 0.75 * (jobs - 1) / jobs * sum(served.values()), served
+    assert taken >= 0.95 * (jobs - 1) / jobs * sum(served.values()), served
     deadline = time.monotonic() + 20
     while agent.datasets()[0]["window"]["window_bytes"] > 0:
         assert time.monotonic() < deadline, "something is kept for nobody"
@@ -201,25 +220,26 @@ def test_jobs_with_different_transforms_share_what_was_read(
 
 def test_what_is_kept_is_read_by_nobody(serve: Callable[..., Agent], pictures: Path) -> None:
     """The least there can be: what is not kept, once for all jobs."""
-    agent = serve("--window", "0.1", "--memory", "600KB")
+    agent = serve("--window", WINDOW, "--memory", "600KB")
     run_jobs(agent, pictures, {"crop": DIFFERENT["crop"]}, epochs=1)  # fills the cache
     (dataset,) = agent.datasets()
     kept = dataset["cache"]["encoded"]["entries"] / SAMPLES
     assert 0.3 < kept < 0.8
     told = run_jobs(agent, pictures, dict(list(DIFFERENT.items())[:2]), epochs=3, order="shared")
-    assert reads_per_sample(told) <= 1.25 * (1 - kept) / 2
+    assert reads_per_sample(told) <= 1.05 * (1 - kept) / 2
 
 
 def test_finished_samples_are_shared_beside_what_differs(serve: Callable[..., Agent], pictures: Path) -> None:
-    agent = serve("--window", "0.1")
+    agent = serve("--window", WINDOW)
     jobs = {**DIFFERENT, "crop again": DIFFERENT["crop"], "mirror again": DIFFERENT["mirror"]}
-    told = run_jobs(agent, pictures, jobs, epochs=2, order="shared")
-    assert reads_per_sample(told) <= 1.5 / 5
+    told = run_jobs(agent, pictures, jobs, epochs=3, order="shared")
+    assert reads_per_sample(told) <= 1.05 / 5
     for name in ("crop", "mirror"):
-        pair = [told[each]["stats"]["served"]["augmented"] for each in (name, f"{name} again")]
-        # One of the two prepares what both get; which one is up to chance.
+        pair = [settled(told, each)["augmented"] for each in (name, f"{name} again")]
+        # One of the two prepares what both get; which one is up to chance. Where two threads of the agent are at the
+        # same sample for both at the same moment, both finish it, and that is a matter of timing.
         assert sum(pair) >= 0.7 * 2 * SAMPLES, (name, pair)
-    assert told["grey"]["stats"]["served"]["augmented"] == 0
+    assert settled(told, "grey")["augmented"] == 0
 
 
 @pytest.mark.parametrize(("split", "form"), [("100-0-0", "encoded"), ("0-100-0", "decoded")])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import sutler
+import sutler.testing
 from sutler import DecodeError, ErrorBudgetExceeded, Errors, Loader, ReadError, SampleError
 from sutler import transforms as T  # noqa: N812 - as users write it
 
@@ -191,6 +192,46 @@ def test_folders_that_hold_nothing_say_so(tmp_path: Path, own_photos: Path) -> N
         sutler.ImageFolder(own_photos)
     allowed = sutler.ImageFolder(own_photos, allow_empty=True)
     assert (len(allowed), allowed.classes[-1]) == (12, "class_none")
+
+
+@pytest.mark.parametrize(
+    "root", ["s3://bucket/train", "gs://bucket/train", "https://host/train", Path("s3://bucket/x")]
+)
+@pytest.mark.parametrize("dataset", [sutler.ImageFolder, sutler.AudioFolder, sutler.Manifest])
+def test_a_url_is_said_to_be_none_that_can_be_read(dataset: Any, root: Any) -> None:
+    scheme = str(root).partition(":")[0]
+    root = f"{root}/list.csv" if dataset is sutler.Manifest else root
+    with pytest.raises(
+        ValueError, match=f"{scheme}:// is not supported yet, only folders and files .* Mount the storage"
+    ):
+        dataset(root)
+
+
+def test_files_of_another_kind_are_said_to_be_another_datasets(own_photos: Path, tmp_path: Path) -> None:
+    sutler.testing.make_tones(tmp_path / "tones", count=4, classes=2)
+    with pytest.raises(
+        FileNotFoundError, match=r"4 files, all ending in \.wav; sutler\.AudioFolder reads those"
+    ):
+        sutler.ImageFolder(tmp_path / "tones")
+    with pytest.raises(
+        FileNotFoundError, match=r"12 files, all ending in \.jpg; sutler\.ImageFolder reads those"
+    ):
+        sutler.AudioFolder(own_photos)
+
+
+def test_an_unknown_format_is_told_all_that_are_known(own_photos: Path) -> None:
+    dataset = sutler.ImageFolder(own_photos)
+    Path(dataset.path(0)).write_bytes(b"no picture at all")
+    with pytest.raises(DecodeError, match=r"\(jpeg, png, webp, bmp, gif, tiff, pbm, pgm, ppm\)"):
+        dataset[0]
+
+
+def test_a_transform_on_sound_is_refused_by_name(own_photos: Path) -> None:
+    for transform in (T.LogMel(), T.Compose([T.Resize(8), T.PreEmphasis()])):
+        with pytest.raises(
+            TypeError, match=r"(LogMel|PreEmphasis) is a transform on sound, and ImageFolder holds images"
+        ):
+            sutler.ImageFolder(own_photos, transform)
 
 
 def test_a_dataset_that_vanishes_fails_sample_by_sample(own_photos: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import sutler
-from sutler.testing import make_photos
+from sutler.testing import make_photos, make_tones
 
 
 def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -53,6 +54,8 @@ def test_help_and_version_are_answers() -> None:
         ("plan", ".", "--memory", "1GiB", "--step-time", "30"),
         ("plan", ".", "--memory", "1GiB", "--time", "-1s"),
         ("plan", ".", "--memory", "1GiB", "--storage-mbps", "0"),
+        ("plan", ".", "--memory", "1GiB", "--epochs", "3"),
+        ("demo", "--memory", "much"),
     ],
     ids=str,
 )
@@ -120,12 +123,79 @@ def test_bench_leaves_broken_files_out_and_fails_without_good_ones(own_photos: P
     assert "none of the 12 samples can be decoded" in done.stderr
 
 
-def test_demo_runs_without_peers() -> None:
-    found = facts("demo", "--no-peers", "--images", 30, "--size", 32, "-b", 8, "--epochs", 2)
-    assert (found["samples"], found["served"], found["failed"]) == (30, 60, 0)
-    assert found["per_s"] > 0
+@pytest.mark.parametrize("name", ["bench", "plan"])
+def test_a_folder_of_sound_is_told_what_reads_it(tmp_path: Path, name: str) -> None:
+    make_tones(tmp_path, count=4, classes=2)
+    more = ("--memory", "1MiB") if name == "plan" else ()
+    done = command(name, tmp_path, *more, code=1)
+    assert (
+        "holds sound (4 files), and this command is about images; `sutler inspect` knows sound" in done.stderr
+    )
+    assert "extensions=" not in done.stderr
+
+
+def test_one_is_not_a_plural(tmp_path: Path) -> None:
+    make_photos(tmp_path, 1, 1)
+    assert command("inspect", tmp_path).stdout.startswith("1 sample in 1 class, ")
+    told = command("bench", tmp_path, "--size", 16, "--epochs", 1, "--threads", 1, "-b", 1).stdout
+    assert told.startswith("1 sample, 1 thread, batches of 1, 1 epoch each, interleaved")
+
+
+DEMO = ("--images", 60, "--size", 32, "-b", 8, "--epochs", 3)
+
+
+def test_demo_feeds_two_jobs_from_one_engine() -> None:
+    found = facts("demo", "--no-peers", *DEMO, "--memory", "1MiB")
+    assert (found["samples"], found["served"], found["failed"], found["epochs"]) == (60, 2 * 3 * 60, 0, 3)
+    assert found["per_s"] == pytest.approx(found["served"] / found["wall_seconds"])
     assert sum(found["stalls"].values()) == pytest.approx(found["seconds"], rel=0.01)
     assert found["peer"] is None
+    assert [job["samples"] for job in found["jobs"]] == [180, 180]
+    for job in found["jobs"]:
+        assert sum(job["served"].values()) == job["samples"]
+        assert sum(job["stalls"].values()) == pytest.approx(job["seconds"], rel=0.01)
+    for form, count in found["served_from"].items():
+        assert count == sum(job["served"][form] for job in found["jobs"])
+    # Were each job on its own, nothing that the other has prepared would come.
+    assert found["served_from"]["augmented"] > 0
+    assert found["storage_reads"] < 360
+    assert 0 < found["cache"]["encoded"]["entries"] < 60
+    assert 0 < found["cache"]["used_bytes"] <= found["cache"]["budget_bytes"] == 1 << 20
+    assert found["window_bytes"] == 4 * 8 * 32 * 32 * 3 * 4
+
+
+def test_demo_tells_people_the_same() -> None:
+    told = command("demo", "--no-peers", *DEMO).stdout
+    assert "two jobs at once, each 3 epochs" in told
+    for line in ("samples per second", "waiting for storage", "… that the other job had prepared"):
+        assert sum(each.lstrip().startswith(line) for each in told.splitlines()) == 1, told
+    assert re.search(r"In the cache: \d+ of 60 samples, [\d.]+ .iB of 16.0 MiB", told)
+    assert "360 served and 0 failed in 2 × 3 epochs of 60 samples" in told
+    assert "PyTorch" not in told
+
+
+def test_demo_puts_pytorch_beside_it(photos: Path) -> None:
+    pytest.importorskip("torchvision")
+    found = facts("demo", photos, "--size", 16, "-b", 8, "--epochs", 1, "--threads", 2)
+    assert found["peer"]["samples"] == found["served"] == 2 * found["samples"]
+    assert (found["peer"]["jobs"], found["peer"]["workers"]) == (2, 1)
+    assert found["peer"]["per_s"] > 0
+
+
+def test_demo_says_why_there_is_nothing_to_compare_with(photos: Path, tmp_path: Path) -> None:
+    rows = [f"{path},0" for path in sorted(photos.rglob("*.jpg"))[:8]]
+    manifest = tmp_path / "list.csv"
+    manifest.write_text("\n".join(["path,label", *rows]))
+    told = command("demo", manifest, "--size", 16, "-b", 4, "--epochs", 1).stdout
+    pytest.importorskip("torchvision")
+    assert "There is nothing to compare with: torchvision has no dataset for a manifest." in told
+
+
+def test_demo_refuses_what_it_cannot_feed(tmp_path: Path) -> None:
+    done = command("demo", tmp_path / "nowhere", "--no-peers", code=1)
+    assert "nowhere" in done.stderr
+    done = command("demo", "--no-peers", "--images", 4, "--memory", "1KiB", code=1)
+    assert "has no room for samples: in a dataset of 4 samples it takes 8.0 KiB to keep even one" in done.stderr
 
 
 def test_plan_says_what_was_measured_and_what_follows(photos: Path) -> None:
@@ -137,7 +207,10 @@ def test_plan_says_what_was_measured_and_what_follows(photos: Path) -> None:
     assert found["published"]["best"]["predicted"] > 0
     told = command("plan", photos, "--memory", "1MiB", "--time", "200ms", "--size", "64").stdout
     assert "storage delivers" in told
-    assert "(best)" in told
+    splits = re.findall(r"^ +(\d+-\d+-\d+)( \(best\))? ", told, re.MULTILINE)
+    assert [best for _, best in splits].count(" (best)") == 1
+    assert len({split for split, _ in splits}) == len(splits) >= 6, "each split once, the best one too"
+    assert "broken" not in told
 
 
 def test_plan_can_be_asked_about_slower_storage(photos: Path) -> None:
@@ -148,7 +221,15 @@ def test_plan_can_be_asked_about_slower_storage(photos: Path) -> None:
 def test_plan_passes_broken_files_over_and_refuses_an_empty_folder(tmp_path: Path) -> None:
     make_photos(tmp_path / "some", 6, 2)
     (tmp_path / "some" / "class_0" / "broken.jpg").write_bytes(b"no picture")
-    assert facts("plan", tmp_path / "some", "--memory", "1MiB", "--time", "100ms")["profile"]["samples"] == 7
+    arguments = ("plan", tmp_path / "some", "--memory", "1MiB", "--time", "100ms")
+    found = facts(*arguments)
+    assert found["profile"]["samples"] == 7
+    assert [Path(each["path"]).name for each in found["broken"]] == ["broken.jpg"]
+    told = command(*arguments).stdout
+    assert "1 of the 7 samples that were tried could not be prepared and were left out" in told
+    assert "broken.jpg" in told
+    with pytest.warns(UserWarning, match="broken.jpg"):
+        sutler.plan(sutler.ImageFolder(tmp_path / "some"), memory="1MiB", time=0.1)
     (tmp_path / "none" / "class").mkdir(parents=True)
     assert "class" in command("plan", tmp_path / "none", "--memory", "1MiB", code=1).stderr
     (tmp_path / "bad" / "class").mkdir(parents=True)

@@ -6,10 +6,12 @@ import inspect
 import multiprocessing
 from typing import Any
 
+import numpy as np
 import pytest
 import sutler
 from sutler import Loader
 
+torch = pytest.importorskip("torch")
 torch_data = pytest.importorskip("torch.utils.data")
 
 REFUSED_BY_BOTH: list[dict[str, Any]] = [
@@ -61,6 +63,14 @@ def test_what_pytorch_refuses_is_refused_in_the_same_words(
         ({"device": "cpu", "output": "numpy"}, "device='cpu' needs output='torch', got output='numpy'"),
         ({"timeout": float("nan")}, "timeout option should be non-negative"),
         ({"shuffle": "often"}, "shuffle should be a bool or None"),
+        (
+            {"in_order": False, "order": "strict"},
+            "in_order=False asks for samples as they get ready and order='strict'",
+        ),
+        (
+            {"num_workers": 2, "prefetch_factor": 0},
+            "prefetch_factor should be at least 1, got 0: workers would",
+        ),
     ],
     ids=str,
 )
@@ -81,6 +91,19 @@ def test_our_own_arguments_are_checked(
         ({"timeout": None}, "timeout should be a number of seconds"),
         ({"rank": "0", "world_size": 2}, "rank should be the number of this process, .* got '0'"),
         ({"rank": 0, "world_size": 2.0}, "world_size should be the number of processes, .* got 2.0"),
+        ({"device": []}, r"device should be a device of PyTorch's, such as 'cuda', .* got \[\]"),
+        ({"device": True}, "device should be a device of PyTorch's, .* got True"),
+        ({"channels_last": "y"}, "channels_last should be a bool, got 'y'"),
+        ({"return_ids": 1}, "return_ids should be a bool, got 1"),
+        ({"progress": None}, "progress should be a bool, got None"),
+        (
+            {"collate_fn": 5},
+            "collate_fn should be a function from a list of samples to a batch, or None, got 5",
+        ),
+        ({"worker_init_fn": 5}, "worker_init_fn should be a function of a worker's number, or None, got 5"),
+        ({"generator": 5}, "generator should be a torch.Generator, whose seed counts, or None, got 5"),
+        ({"num_workers": 1.5}, "num_workers should be an integer from 0, got 1.5"),
+        ({"prefetch_factor": "a"}, "prefetch_factor should be a number of batches, .* got 'a'"),
     ],
     ids=str,
 )
@@ -89,6 +112,69 @@ def test_arguments_of_the_wrong_type_are_refused_by_name(
 ) -> None:
     with pytest.raises(TypeError, match=message):
         Loader(augmented, **arguments)
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda:x", "", -1])
+def test_what_is_no_device_to_pytorch_is_none_to_us(augmented: sutler.ImageFolder, device: Any) -> None:
+    with pytest.raises(RuntimeError) as theirs:
+        torch.device(device)
+    with pytest.raises(RuntimeError, match=r"is no device of PyTorch's: .* leave device out") as ours:
+        Loader(augmented, device=device)
+    assert str(theirs.value).splitlines()[0] in str(ours.value)
+
+
+def test_a_device_that_is_not_here_is_refused_when_the_loader_is_made(augmented: sutler.ImageFolder) -> None:
+    absent = next(name for name in ("xpu", "mps", "hpu") if not _has(name))
+    with pytest.raises(RuntimeError, match=f"device='{absent}' cannot be used here: .* Leave device out"):
+        Loader(augmented, device=absent)
+
+
+def _has(device: str) -> bool:
+    try:
+        torch.empty(0, device=device)
+    except Exception:
+        return False
+    return True
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="where there is a GPU, 0 is one")
+def test_a_number_is_the_device_that_pytorch_takes_it_for(augmented: sutler.ImageFolder) -> None:
+    with pytest.raises(RuntimeError, match="device='cuda:0' asks for a CUDA device, and PyTorch finds none"):
+        Loader(augmented, device=0)
+
+
+def test_in_order_and_order_are_two_words_for_one_thing(augmented: sutler.ImageFolder) -> None:
+    orders: list[tuple[dict[str, Any], str]] = [
+        ({}, "strict"),
+        ({"in_order": True}, "strict"),
+        ({"in_order": False}, "ready"),
+        ({"in_order": False, "order": "ready"}, "ready"),
+        ({"order": "strict"}, "strict"),
+        ({"order": "ready"}, "ready"),
+    ]
+    for given, expected in orders:
+        loader = Loader(augmented, **given)
+        assert (loader.order, loader.in_order) == (expected, expected == "strict")
+
+
+@pytest.mark.parametrize("epoch", ["a", 1.5, None])
+def test_an_epoch_that_is_no_number_is_refused_by_name(augmented: sutler.ImageFolder, epoch: Any) -> None:
+    loader = Loader(augmented)
+    int_of_numpys: Any = np.int64(3)
+    with pytest.raises(TypeError, match=f"epoch should be an integer from 0 to .* got {epoch!r}"):
+        loader.set_epoch(epoch)
+    with pytest.raises(ValueError, match="epoch should be from 0"):
+        loader.set_epoch(-1)
+    loader.set_epoch(int_of_numpys)
+    assert loader.sampler.epoch == 3
+
+
+@pytest.mark.parametrize("index", ["a", 1.5, None, slice(2)])
+def test_a_sample_is_named_by_an_integer(augmented: sutler.ImageFolder, index: Any) -> None:
+    with pytest.raises(TypeError, match="samples are named by integers, got"):
+        augmented[index]
+    others: list[Any] = [np.int64(3), torch.tensor(3)]
+    assert [augmented[other][1] for other in others] == [augmented[3][1]] * 2
 
 
 def test_pinning_without_pytorch_says_what_is_missing(
@@ -163,6 +249,7 @@ def test_a_loader_is_no_dataloader_but_is_sized(augmented: sutler.ImageFolder) -
     assert not isinstance(loader, torch_data.DataLoader)
     assert hasattr(loader.sampler, "set_epoch")
     assert "41 samples" in repr(loader)
+    assert "of 1 sample, " in repr(Loader([1]))
 
 
 @pytest.mark.parametrize("samples", [40, 41])

@@ -112,6 +112,24 @@ def test_arguments_that_make_no_sense(
         sutler.plan(dataset, **arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"time": "1s"}, "time should be a number of seconds, such as 0.03, got '1s'"),
+        ({"time": None}, "time should be a number of seconds, .* got None"),
+        ({"step_time": "30ms"}, "step_time should be a number of seconds, .* got '30ms'"),
+        ({"jobs": 1.5}, "jobs should be a positive integer, got 1.5"),
+        ({"num_workers": "2"}, "num_workers should be a positive integer, got '2'"),
+    ],
+    ids=str,
+)
+def test_arguments_of_the_wrong_type_are_named(
+    dataset: sutler.ImageFolder, arguments: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(TypeError, match=reason):
+        sutler.plan(dataset, memory="1MiB", **arguments)
+
+
 def test_only_native_datasets_are_planned_for() -> None:
     with pytest.raises(TypeError, match="list is none"):
         sutler.plan([1, 2, 3], memory="1MiB")  # type: ignore[arg-type]
@@ -120,7 +138,7 @@ def test_only_native_datasets_are_planned_for() -> None:
 def test_a_dataset_without_a_good_sample_says_so(tmp_path: Path) -> None:
     (tmp_path / "class").mkdir()
     (tmp_path / "class" / "broken.jpg").write_bytes(b"no picture")
-    with pytest.raises(ValueError, match=r"none of 1 samples .*broken\.jpg"):
+    with pytest.raises(ValueError, match=r"of 1 sample tried none .*broken\.jpg"):
         sutler.plan(sutler.ImageFolder(tmp_path), memory="1MiB")
 
 
@@ -167,7 +185,8 @@ def test_auto_keeps_decoded_samples_where_they_all_fit(dataset: sutler.ImageFold
 
 
 def test_a_split_that_changes_between_epochs_changes_no_batch(dataset: sutler.ImageFolder) -> None:
-    arguments: dict[str, Any] = {"batch_size": 8, "shuffle": True, "output": "numpy", "num_workers": 2}
+    # Without threads nothing is prepared ahead, so that after the first batch all others come under the new split.
+    arguments: dict[str, Any] = {"batch_size": 8, "shuffle": True, "output": "numpy", "num_workers": 0}
     with Loader(dataset, **arguments) as loader:
         expected = epochs(loader, 5)
     with Loader(dataset, cache=Cache("400KiB", split="auto"), **arguments) as loader:
@@ -182,10 +201,10 @@ def test_a_split_that_changes_between_epochs_changes_no_batch(dataset: sutler.Im
             found += [tuple(part.copy() for part in batch) for batch in batches]
             assert_same([expected[epoch]], [found])
             after = loader.stats()["cache"]
-            assert 0.6 * after["budget_bytes"] < after["used_bytes"] <= after["budget_bytes"]
+            assert 0.85 * after["budget_bytes"] < after["used_bytes"] <= after["budget_bytes"]
             if shares[1] == 100:
                 assert after["decoded"]["bytes"] >= before["decoded"]["bytes"]
-                assert after["decoded"]["bytes"] > 0.3 * after["used_bytes"], "it has won room"
+                assert after["decoded"]["bytes"] > 0.8 * after["used_bytes"], "it has won the room"
             elif epoch > 0:
                 assert after["encoded"]["bytes"] >= before["encoded"]["bytes"], "it has room to win"
 
@@ -246,11 +265,11 @@ def test_a_plan_that_cannot_be_made_is_said_and_ends_nothing(tmp_path: Path) -> 
     (tmp_path / "class" / "broken.jpg").write_bytes(b"no picture")
     bad = sutler.ImageFolder(tmp_path, transform=T.CenterCrop(8))
     with Loader(bad, output="numpy", errors="skip", cache=Cache("1MiB", split="auto")) as loader:
-        with pytest.warns(UserWarning, match="could not plan.*none of 1 samples"):
+        with pytest.warns(UserWarning, match="could not plan.*of 1 sample tried none"):
             assert list(loader) == []
         plan = loader.stats()["cache"]["plan"]
     assert plan["split"] == "100-0-0"
-    assert "none of 1 samples" in plan["reason"]
+    assert "of 1 sample tried none" in plan["reason"]
 
 
 def test_a_profile_is_mended_by_what_was_seen_and_not_by_noise() -> None:

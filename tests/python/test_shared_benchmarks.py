@@ -73,38 +73,40 @@ def test_convergence_trains_in_every_order(bench: Any) -> None:
 
 def test_convergence_says_what_differs_and_what_does_not() -> None:
     arguments = argparse.Namespace(
-        orders=("strict", "shared", "sorted"), samples=10, epochs=1, batch_size=1, seeds=5
+        orders=("strict", "shared", "sorted"), samples=10, epochs=1, batch_size=1, seeds=8
     )
     trainings = [
         convergence.Training(order, seed, [accuracy + seed / 100], 1.0)
         for order, accuracy in [("strict", 0.7), ("shared", 0.7), ("sorted", 0.1)]
-        for seed in range(5)
+        for seed in range(8)
     ]
     said = "\n".join(convergence._summary(arguments, trainings))
-    assert "target: no significant difference of shared from strict: p 1.000, reached" in said
+    assert "of shared from strict, corrected for two statistics: p 1.000, reached" in said
     assert "control: sorted order against strict: told apart, as it should be" in said
+    # Far less than seeds differ by among themselves, but the same for each.
     worse = [
-        convergence.Training(each.order, each.seed, [each.final - 0.2 * (each.order == "shared")], 1.0)
+        convergence.Training(each.order, each.seed, [each.final - 0.002 * (each.order == "shared")], 1.0)
         for each in trainings
     ]
     said = "\n".join(convergence._summary(arguments, worse))
-    assert "no significant difference of shared from strict: p 0.008, missed" in said
+    slower = [
+        convergence.Training(
+            each.order, each.seed, [each.final - 0.1 * (each.order == "shared"), each.final], 1.0
+        )
+        for each in trainings
+    ]
+    assert "p 0.016, missed" in "\n".join(convergence._summary(arguments, slower)), "it ends alike, but later"
+    assert "of shared from strict, corrected for two statistics: p 0.016, missed" in said
 
 
-def test_permutations_tell_what_differs_from_what_does_not() -> None:
-    # Of the 252 ways to deal out ten results, two are as far apart as these.
-    assert convergence.permutation_p([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]) == pytest.approx(2 / 252)
-    assert convergence.permutation_p([1.0, 1.0, 1.0], [1.0, 1.0, 1.0]) == 1
+def test_signs_tell_what_differs_from_what_does_not() -> None:
+    # Of the 32 ways to sign five differences, two are as far from zero as these.
+    assert convergence.paired_p([1, 2, 3, 4, 5]) == pytest.approx(2 / 32)
+    assert convergence.paired_p([0.0, 0.0, 0.0]) == 1
     rng = random.Random(3)
     # Without a difference, p is spread evenly between 0 and 1.
-    drawn = [
-        convergence.permutation_p([rng.gauss(0, 1) for _ in range(4)], [rng.gauss(0, 1) for _ in range(4)])
-        for _ in range(400)
-    ]
+    drawn = [convergence.paired_p([rng.gauss(0, 1) for _ in range(8)]) for _ in range(400)]
     assert 0.45 < sum(drawn) / len(drawn) < 0.60
     assert sum(p < 0.1 for p in drawn) < 0.16 * len(drawn)
     # Where there are too many ways, a part of them is drawn.
-    many = convergence.permutation_p(
-        [rng.gauss(0, 1) for _ in range(12)], [rng.gauss(3, 1) for _ in range(12)]
-    )
-    assert 0 < many < 0.001
+    assert 0 < convergence.paired_p([rng.gauss(3, 1) for _ in range(20)]) < 0.001

@@ -5,6 +5,7 @@ The scripts use NumPy output, since importing PyTorch takes longer than all the 
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -196,6 +197,64 @@ assert "signal 9 (SIGKILL)" in failure.reason, failure
     )
 
 
+@pytest.mark.parametrize("order", ["strict", "ready"])
+def test_a_sample_whose_worker_died_once_is_tried_again_where_errors_allow(
+    run_script: Run, order: str
+) -> None:
+    run_script(
+        PRELUDE
+        + f"""
+class DeadlyOnce(Squares):
+    def __init__(self, count, path):
+        super().__init__(count)
+        self.path = path
+    def __getitem__(self, index):
+        if index == 7 and not os.path.exists(self.path):
+            open(self.path, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+loader = make(DeadlyOnce(20, sys.argv[0] + ".died"), errors="skip", return_ids=True, order={order!r})
+batches = list(loader)
+assert sorted(int(each) for *_, ids in batches for each in ids) == list(range(20))
+assert all((squares == ids**2).all() for _, squares, ids in batches)
+assert loader.failures() == []
+
+try:
+    list(make(DeadlyOnce(20, sys.argv[0] + ".died again"), order={order!r}))
+except sutler.WorkerError as error:
+    assert error.sample == 7, error
+else:
+    raise AssertionError("errors='raise' allows no second try")
+"""
+    )
+
+
+def test_a_slow_sample_keeps_its_worker_and_not_the_rest_of_its_batch(run_script: Run) -> None:
+    """The slow one is done when all others of its batch, and of the next, are: by the other worker."""
+    run_script(
+        PRELUDE
+        + """
+class Last(Squares):
+    others = multiprocessing.Value("i", 0)
+    def __getitem__(self, index):
+        if index == 96:
+            deadline = time.monotonic() + 60
+            while self.others.value < 15:
+                assert time.monotonic() < deadline, self.others.value
+                time.sleep(0.001)
+        elif index > 96:
+            with self.others.get_lock():
+                self.others.value += 1
+        return super().__getitem__(index)
+
+# Ten milliseconds each, since samples that take microseconds are handed over several at a time.
+loader = make(Last(112, 0.01), batch_size=8)
+assert [row.tolist() for row, _ in loader][12][0] == [96] * 3
+"""
+    )
+
+
 def test_keys_and_numbers_are_named_as_they_were_drawn(run_script: Run) -> None:
     run_script(
         PRELUDE
@@ -288,4 +347,34 @@ class Large(Squares):
 grown = max(int(batch.max()) for batch in make(Large(4)))
 assert grown < 4 << 20, f"{grown:,} bytes were copied"  # all the lists have 32 MB
 """
+    )
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("collated", [False, True], ids=["samples", "whole batches"])
+@pytest.mark.parametrize("order", ["strict", "ready"])
+def test_a_timeout_names_the_sample_that_is_waited_for(run_script: Run, order: str, collated: bool) -> None:
+    """Also where a worker was given several samples at once, and where it collates whole batches."""
+    done = run_script(
+        PRELUDE
+        + f"""
+class Held(Squares):
+    def __getitem__(self, index):
+        if index == 1234:
+            time.sleep(60)
+        return super().__getitem__(index)
+
+loader = make(Held(2000), timeout=3, order={order!r}, lateness=0, collate_fn={"list" if collated else None})
+try:
+    for _ in loader:
+        pass
+except RuntimeError as error:
+    print(error)
+loader.close()
+""",
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(
+        r"DataLoader timed out after 3 seconds; worker \d \(pid \d+\) is at index 1234\n", done.stdout
     )

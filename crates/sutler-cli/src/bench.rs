@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::json;
-use sutler_engine::{Engine, bare_rate};
+use sutler_engine::{Engine, ServingOrder, bare_rate};
 
 use crate::dataset::{DatasetPath, JobArguments, open, serve_epoch, shuffled};
 use crate::{Failed, report};
@@ -18,6 +18,9 @@ pub struct Bench {
     dataset: DatasetPath,
     #[command(flatten)]
     job: JobArguments,
+    /// How many times to go over the data.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10000))]
+    epochs: u32,
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -32,20 +35,23 @@ impl Bench {
         let engine = Engine::new(threads)?;
 
         // Warm up, and find broken samples, which the bare loop does not know how to leave out.
-        let job = self.job.job(preparation.clone())?;
+        let job = self.job.job(preparation.clone(), ServingOrder::Strict)?;
         serve_epoch(&engine, &job, samples, self.job.batch_size, 0)?;
         let failures = job.failures();
         if failures.len() == samples as usize {
-            return Err(
-                format!("none of the {samples} samples can be decoded; the first: {}", failures[0]).into()
-            );
+            let which = if samples == 1 {
+                "the only sample cannot be decoded".to_owned()
+            } else {
+                format!("none of the {samples} samples can be decoded; the first")
+            };
+            return Err(format!("{which}: {}", failures[0]).into());
         }
         let broken: std::collections::HashSet<_> = failures.iter().map(|failure| failure.sample).collect();
 
-        let job = self.job.job(preparation.clone())?;
-        let bar = report::progress(u64::from(self.job.epochs), "epochs");
+        let job = self.job.job(preparation.clone(), ServingOrder::Strict)?;
+        let bar = report::progress(u64::from(self.epochs), "epochs");
         let (mut loader, mut bare) = (Vec::new(), Vec::new());
-        for epoch in 1..=self.job.epochs {
+        for epoch in 1..=self.epochs {
             let started = Instant::now();
             let served = serve_epoch(&engine, &job, samples, self.job.batch_size, epoch)?;
             loader.push(served as f64 / started.elapsed().as_secs_f64());
@@ -72,22 +78,24 @@ impl Bench {
                 "samples": samples,
                 "broken": broken.len(),
                 "threads": threads,
-                "epochs": self.job.epochs,
+                "epochs": self.epochs,
                 "loader_per_s": loader_per_s,
                 "bare_per_s": bare_per_s,
                 "efficiency": efficiency,
                 "loader_rounds_per_s": loader,
                 "bare_rounds_per_s": bare,
                 "stages": stages,
+                "slow_share": snapshot.slow_share,
             });
             report::print(&format!("{facts:#}\n"));
             return Ok(());
         }
         let mut text = format!(
-            "{} samples, {threads} threads, batches of {}, {} epochs each, interleaved\n\n",
-            report::count(u64::from(samples)),
+            "{}, {}, batches of {}, {} each, interleaved\n\n",
+            report::counted(u64::from(samples), "sample"),
+            report::counted(threads as u64, "thread"),
             self.job.batch_size,
-            self.job.epochs
+            report::counted(u64::from(self.epochs), "epoch")
         );
         let rows: Vec<Vec<String>> = snapshot
             .stages
@@ -107,10 +115,19 @@ impl Bench {
                 vec!["loader / bare loop".into(), report::percent(efficiency)],
             ],
         );
+        let slow = &snapshot.slow_share;
+        if slow.mean > 0.0 {
+            text += &format!(
+                "\n{} of the samples took longer than {}: they are slow, and order=\"ready\" keeps batches from waiting for them.\n",
+                report::percent(slow.mean),
+                report::seconds(slow.threshold)
+            );
+        }
         if !broken.is_empty() {
             text += &format!(
-                "\n{} samples are broken and were left out; `sutler inspect` lists them.\n",
-                report::count(broken.len() as u64)
+                "\n{} {} broken and left out; `sutler inspect` lists what is.\n",
+                report::counted(broken.len() as u64, "sample"),
+                if broken.len() == 1 { "was" } else { "were" }
             );
         }
         report::print(&text);

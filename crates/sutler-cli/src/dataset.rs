@@ -6,23 +6,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use sutler_core::{EpochPlan, JobCursor, JobSpec, Permutation, SampleId, Shard};
+use sutler_core::{EpochPlan, JobCursor, JobSpec, Ledger, Permutation, SampleId, Shard};
 use sutler_engine::{Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, RunError, ServingOrder};
 use sutler_media::{Layout, Limits, Op, Pipeline, PipelineOptions};
 use sutler_store::{
-    ByteRate, Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Silent, Source, Throttled,
+    ByteRate, Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Silent, Source, StoreError,
+    Throttled,
 };
 
 use crate::boxes::{coco_options, is_annotation_file};
+use crate::volumes::BYTES_MAX as VOLUME_BYTES_MAX;
 use crate::{Failed, report};
 
 /// ImageNet's mean and deviation, as everybody uses them.
 const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
 const STD: [f64; 3] = [0.229, 0.224, 0.225];
 
-struct ListingBar {
+/// A counter on the terminal while files are listed.
+pub struct ListingBar {
     bar: ProgressBar,
     files: AtomicU64,
+}
+
+impl ListingBar {
+    /// Shown if so, or by default on a terminal.
+    pub fn new(shown: Option<bool>) -> Self {
+        Self { bar: report::progress_if(shown, 0, "listing"), files: AtomicU64::new(0) }
+    }
+
+    /// The listing is over.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
 }
 
 impl Progress for ListingBar {
@@ -35,12 +50,29 @@ impl Progress for ListingBar {
 
 /// Lists a folder of class folders, or the rows of a manifest.
 pub fn open(path: &Path, allow_empty: bool) -> Result<Arc<Files>, Failed> {
-    let files = list(path, FolderOptions { allow_empty, ..FolderOptions::default() })?;
+    let files = list(path, FolderOptions { allow_empty, ..FolderOptions::default() })
+        .map_err(|error| sound_instead(path).unwrap_or(error))?;
     if files.is_empty() { Err(format!("{} lists no samples.", path.display()).into()) } else { Ok(files) }
 }
 
-/// The same, and where a folder holds no images the sound files in it; or the pictures of a COCO annotation file, which are in the
-/// folder `images` or where they are most likely.
+/// What to say of a folder that holds sound and no images, where only images will do.
+fn sound_instead(path: &Path) -> Option<Failed> {
+    let anything = |options| list(path, FolderOptions { allow_empty: true, ..options }).ok();
+    let images = anything(FolderOptions::default())?;
+    let sounds = anything(FolderOptions::audio())?;
+    (images.is_empty() && !sounds.is_empty()).then(|| {
+        let text = format!(
+            "{} holds sound ({}), and this command is about images; `sutler inspect` knows sound, and in Python \
+             sutler.AudioFolder loads it.",
+            path.display(),
+            report::counted(sounds.listing().len() as u64, "file")
+        );
+        text.into()
+    })
+}
+
+/// The same, and where a folder holds no images the sound files in it, or the volumes; or the pictures of a COCO annotation file,
+/// which are in the folder `images` or where they are most likely.
 pub fn open_any(path: &Path, images: Option<&Path>) -> Result<Arc<Files>, Failed> {
     if is_annotation_file(path) {
         let listing = Listing::coco(path, &coco_options(path, images), &Silent)?;
@@ -54,22 +86,37 @@ pub fn open_any(path: &Path, images: Option<&Path>) -> Result<Arc<Files>, Failed
         );
         return Err(reason.into());
     }
-    let images = list(path, FolderOptions { allow_empty: true, ..FolderOptions::default() })?;
-    if !images.is_empty() {
-        return Ok(images);
+    let images = list(path, FolderOptions { allow_empty: true, ..FolderOptions::default() });
+    if images.as_ref().is_ok_and(|images| !images.is_empty()) {
+        return images;
     }
-    let sounds = list(path, FolderOptions { allow_empty: true, ..FolderOptions::audio() })?;
-    if sounds.is_empty() { Err(format!("{} lists no samples.", path.display()).into()) } else { Ok(sounds) }
+    let sounds = list(path, FolderOptions { allow_empty: true, ..FolderOptions::audio() });
+    if sounds.as_ref().is_ok_and(|sounds| !sounds.is_empty()) {
+        return sounds;
+    }
+    if path.is_dir() {
+        let progress = ListingBar::new(None);
+        let volumes = Listing::volume_folder(path, &FolderOptions::volumes(), &progress);
+        progress.finish();
+        match volumes {
+            Ok(volumes) => return Ok(Arc::new(Files::new(volumes, Io::Buffered, VOLUME_BYTES_MAX))),
+            // Of three kinds that are not there, images are the likeliest to be missed: what is wrong with them is said below.
+            Err(StoreError::NoPairs { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    images?;
+    Err(format!("{} lists no samples.", path.display()).into())
 }
 
 fn list(path: &Path, options: FolderOptions) -> Result<Arc<Files>, Failed> {
-    let progress = ListingBar { bar: report::progress(0, "listing"), files: AtomicU64::new(0) };
+    let progress = ListingBar::new(None);
     let listing = if path.is_file() {
         Listing::manifest(path, &ManifestOptions::default(), &progress)
     } else {
         Listing::image_folder(path, &options, &progress)
     };
-    progress.bar.finish_and_clear();
+    progress.finish();
     Ok(Arc::new(Files::new(listing?, Io::Buffered, Limits::default().bytes_max)))
 }
 
@@ -117,9 +164,6 @@ pub struct JobArguments {
     /// Read no more than so many megabytes per second: what slower storage would do.
     #[arg(long, value_name = "MB/S", value_parser = rate)]
     pub storage_mbps: Option<f64>,
-    /// How many times to go over the data.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10000))]
-    pub epochs: u32,
 }
 
 impl JobArguments {
@@ -181,10 +225,10 @@ impl JobArguments {
     }
 
     /// The job a loader would make of these arguments.
-    pub fn job(&self, preparation: ImagePreparation) -> Result<Arc<Job>, Failed> {
+    pub fn job(&self, preparation: ImagePreparation, order: ServingOrder) -> Result<Arc<Job>, Failed> {
         let batches_ahead = 2.max((2 * self.thread_count()).div_ceil(self.batch_size as usize));
         let options = JobOptions {
-            order: ServingOrder::Strict,
+            order,
             batch_size: self.batch_size as usize,
             batches_ahead,
             batches_held: 2,
@@ -202,7 +246,7 @@ pub fn shuffled(samples: u32, epoch: u32) -> Vec<SampleId> {
     (0..samples).map(|position| permutation.sample_at(position)).collect()
 }
 
-/// Serves one epoch and throws the batches away; returns how many samples came.
+/// Serves one epoch, alone or as a member of a pool, and throws the batches away; returns how many samples came.
 pub fn serve_epoch(
     engine: &Engine,
     job: &Arc<Job>,
@@ -212,7 +256,10 @@ pub fn serve_epoch(
 ) -> Result<u64, Failed> {
     let spec = JobSpec { batch_size, drop_last: false, shard: Shard::WHOLE };
     let plan = EpochPlan::new(Permutation::shuffled(samples, 0, epoch), &spec, JobCursor::start_of(epoch))?;
-    let mut run = engine.start(job, plan, epoch);
+    let mut run = match job.pool() {
+        Some(_) => engine.start_shared(job, &plan, epoch, &Ledger::new(0))?,
+        None => engine.start(job, plan, epoch),
+    };
     let mut served = 0;
     loop {
         match run.next(Duration::from_secs(3600)).map_err(|error: RunError| error.to_string())? {

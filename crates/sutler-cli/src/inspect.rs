@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::Serialize;
 use sutler_core::SampleId;
-use sutler_media::{Decoder, Format, Limits, Pixels, Rect, Request, Scale, audio, probe};
+use sutler_engine::read_volume;
+use sutler_media::{Decoder, Format, Limits, Pixels, Rect, Request, Scale, audio, probe, volume};
 use sutler_store::{Files, ReadBuffer, Source};
 
 use crate::boxes::BoxFacts;
@@ -19,6 +20,9 @@ const BROKEN_SHOWN: usize = 20;
 
 /// The most values a clip may have, as a loader's default is.
 const VALUES_MAX: u64 = 1 << 28;
+
+/// What tells the format of a volume.
+const FORMAT_BYTES: usize = 16;
 
 /// Show what is in a dataset: counts, sizes, formats, broken files
 ///
@@ -53,9 +57,19 @@ struct Finding {
     image: Option<(&'static str, u32, u32)>,
     /// Format and length in milliseconds, where it is sound that was decoded.
     sound: Option<(&'static str, u64)>,
+    /// Format and the three axes, where it is a volume that was read with its labels.
+    volume: Option<(&'static str, [u64; 3])>,
     warned: bool,
     /// The extension belongs to another format.
     misnamed: bool,
+}
+
+impl Finding {
+    /// Depth, height or width.
+    fn side(&self, axis: usize) -> Option<u64> {
+        let image = self.image.map(|(_, width, height)| [0, u64::from(height), u64::from(width)]);
+        image.or(self.volume.map(|(_, shape)| shape)).map(|shape| shape[axis])
+    }
 }
 
 #[derive(Default)]
@@ -76,9 +90,11 @@ impl Inspect {
         let mut formats: BTreeMap<&str, u64> = BTreeMap::new();
         let images = found.iter().filter_map(|finding| finding.image.map(|(format, _, _)| format));
         let sounds = found.iter().filter_map(|finding| finding.sound.map(|(format, _)| format));
-        for format in images.chain(sounds) {
+        let volumes = found.iter().filter_map(|finding| finding.volume.map(|(format, _)| format));
+        for format in images.chain(sounds).chain(volumes) {
             *formats.entry(format).or_default() += 1;
         }
+        let has_volumes = files.listing().partners().is_some();
         let has_sound = found.iter().any(|finding| finding.sound.is_some());
         let bytes: u64 = found.iter().map(|finding| finding.bytes).sum();
         let spread = |value: fn(&Finding) -> Option<u64>| {
@@ -96,8 +112,9 @@ impl Inspect {
             classes: files.listing().classes().len() as u64,
             bytes,
             file_bytes: spread(|finding| Some(finding.bytes)),
-            width: spread(|finding| finding.image.map(|(_, width, _)| u64::from(width))),
-            height: spread(|finding| finding.image.map(|(_, _, height)| u64::from(height))),
+            depth: has_volumes.then(|| spread(|finding| finding.side(0))),
+            width: spread(|finding| finding.side(2)),
+            height: spread(|finding| finding.side(1)),
             milliseconds: has_sound.then(|| spread(|finding| finding.sound.map(|(_, length)| length))),
             formats,
             misnamed: found.iter().filter(|finding| finding.misnamed).count() as u64,
@@ -129,6 +146,8 @@ struct Facts {
     classes: u64,
     bytes: u64,
     file_bytes: Spread,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    depth: Option<Spread>,
     width: Spread,
     height: Spread,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,12 +164,16 @@ struct Facts {
 
 impl Facts {
     fn text(&self) -> String {
-        let mut text = format!(
-            "{} samples in {} classes, {}\n\n",
-            report::count(self.samples),
-            report::count(self.classes),
-            report::bytes(self.bytes)
-        );
+        let bytes = report::bytes(self.bytes);
+        let mut text = match self.depth {
+            Some(_) => format!("{} with labels, {bytes}\n\n", report::counted(self.samples, "volume")),
+            None => format!(
+                "{} in {} {}, {bytes}\n\n",
+                report::counted(self.samples, "sample"),
+                report::count(self.classes),
+                if self.classes == 1 { "class" } else { "classes" },
+            ),
+        };
         if let Some(boxes) = &self.boxes {
             text += &boxes.text();
         }
@@ -158,6 +181,7 @@ impl Facts {
             vec![name.to_owned(), show(spread.min), show(spread.p50), show(spread.p99), show(spread.max)]
         };
         let mut rows = vec![row("file size", &self.file_bytes, report::bytes)];
+        rows.extend(self.depth.as_ref().map(|depth| row("depth", depth, report::count)));
         match &self.milliseconds {
             Some(length) => rows.push(row("milliseconds", length, report::count)),
             None => rows.extend([
@@ -175,21 +199,22 @@ impl Facts {
         text += &report::table(&["format", "files"], &formats);
         if self.misnamed > 0 {
             text += &format!(
-                "\n{} files have the extension of another format; they are decoded by their content.\n",
-                report::count(self.misnamed)
+                "\nNamed with the extension of another format, and decoded by content: {}.\n",
+                report::counted(self.misnamed, "file")
             );
         }
         if self.warned > 0 {
             text += &format!(
-                "\n{} files have damaged data that the decoder could work around, as Pillow does.\n",
-                report::count(self.warned)
+                "\nWith damaged data that the decoder could work around, as Pillow does: {}.\n",
+                report::counted(self.warned, "file")
             );
         }
         if self.broken.is_empty() {
             text += "\nNo file is broken.\n";
             return text;
         }
-        text += &format!("\n{} files are broken:\n", report::count(self.broken.len() as u64));
+        let are = if self.broken.len() == 1 { "is" } else { "are" };
+        text += &format!("\n{} {are} broken:\n", report::counted(self.broken.len() as u64, "file"));
         for broken in self.broken.iter().take(BROKEN_SHOWN) {
             text += &format!("  {}: {}\n", broken.path, broken.reason);
         }
@@ -257,8 +282,21 @@ struct Examiner {
 impl Examiner {
     fn examine(&mut self, files: &Files, sample: SampleId) -> (Finding, Option<Broken>) {
         let path = files.describe(sample);
-        let mut finding = Finding { bytes: 0, image: None, sound: None, warned: false, misnamed: false };
+        let mut finding =
+            Finding { bytes: 0, image: None, sound: None, volume: None, warned: false, misnamed: false };
         let broken = |kind, reason| Some(Broken { path: path.clone(), kind, reason });
+        if let Some(labels) = files.partners() {
+            let bytes = [files.encoded_bytes(sample), labels.encoded_bytes(sample)];
+            finding.bytes = bytes.into_iter().flatten().sum();
+            return match self.volume(files, sample) {
+                Ok((format, shape)) => {
+                    finding.misnamed = !path.to_ascii_lowercase().ends_with(&format!(".{format}"));
+                    finding.volume = Some((format, shape));
+                    (finding, None)
+                }
+                Err((kind, reason)) => (finding, broken(kind, reason)),
+            };
+        }
         let bytes = match files.read(sample, &mut self.buffer) {
             Ok(bytes) => bytes,
             Err(error) => return (finding, broken(error.kind(), error.to_string())),
@@ -295,5 +333,20 @@ impl Examiner {
             }
             Err(error) => (finding, broken(error.kind(), error.to_string())),
         }
+    }
+
+    /// The format of a volume's file, and its shape.
+    fn volume(
+        &mut self,
+        files: &Files,
+        sample: SampleId,
+    ) -> Result<(&'static str, [u64; 3]), (&'static str, String)> {
+        let found = read_volume(files, sample, volume::Limits::default(), None)
+            .map_err(|failure| (failure.kind, failure.reason))?;
+        let (start, _) = files
+            .read_start(sample, FORMAT_BYTES, &mut self.buffer)
+            .map_err(|error| (error.kind(), error.to_string()))?;
+        let format = volume::sniff(start).map_err(|error| (error.kind(), error.to_string()))?;
+        Ok((format.name(), found.shape.map(|side| side as u64)))
     }
 }

@@ -10,8 +10,10 @@ mod demo;
 mod inspect;
 pub mod photos;
 pub mod plan;
+mod prepare;
 mod report;
 mod serve;
+pub mod volumes;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -30,6 +32,7 @@ enum Command {
     Bench(bench::Bench),
     Inspect(inspect::Inspect),
     Plan(plan::Plan),
+    Prepare(prepare::Prepare),
     Serve(serve::Serve),
 }
 
@@ -50,10 +53,13 @@ pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
             return code;
         }
     };
-    if let Command::Serve(serve) = &parsed.command
-        && let Some(text) = serve.contradiction()
-    {
-        let _ = Arguments::command().error(ErrorKind::ArgumentConflict, text).print();
+    let contradiction = match &parsed.command {
+        Command::Serve(serve) => serve.contradiction().map(|text| ("serve", text)),
+        Command::Prepare(prepare) => prepare.contradiction().map(|text| ("prepare", text)),
+        _ => None,
+    };
+    if let Some((command, text)) = contradiction {
+        let _ = refusal(command, text).print();
         return 2;
     }
     let result = match parsed.command {
@@ -61,6 +67,7 @@ pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
         Command::Bench(bench) => bench.run(),
         Command::Inspect(inspect) => inspect.run(),
         Command::Plan(plan) => plan.run(),
+        Command::Prepare(prepare) => prepare.run(),
         Command::Serve(serve) => serve.run(),
     };
     match result {
@@ -69,5 +76,15 @@ pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
             eprintln!("error: {error}");
             1
         }
+    }
+}
+
+/// What is wrong with the arguments of a command, with the usage of that very command beside it.
+fn refusal(command: &str, text: String) -> clap::Error {
+    let mut all = Arguments::command();
+    all.build();
+    match all.find_subcommand_mut(command) {
+        Some(command) => command.error(ErrorKind::ArgumentConflict, text),
+        None => all.error(ErrorKind::ArgumentConflict, text),
     }
 }

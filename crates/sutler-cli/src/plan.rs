@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use sutler_core::plan::{Answers, Comparison};
 use sutler_engine::{ProfileRequest, measure_profile};
 use sutler_media::Limits;
@@ -66,7 +67,7 @@ impl Plan {
         let direct = Files::new(Arc::clone(files.listing()), Io::Direct, Limits::default().bytes_max);
         let per_step = f64::from(self.job.batch_size) * f64::from(self.jobs);
         let bar = report::progress(1, "measuring");
-        let profile = measure_profile(&ProfileRequest {
+        let measured = measure_profile(&ProfileRequest {
             preparation: &preparation,
             storage: &*self.job.storage(Arc::new(direct))?,
             copies_bytes_max: COPIES_BYTES_MAX,
@@ -76,11 +77,21 @@ impl Plan {
             time: Duration::from_secs_f64(self.time),
         });
         bar.finish_and_clear();
-        let comparison = Comparison::new(&profile?, self.memory)?;
+        let measured = measured?;
+        let comparison = Comparison::new(&measured.profile, self.memory)?;
         if self.json {
-            report::print(&format!("{}\n", serde_json::to_string_pretty(&comparison)?));
+            let mut facts = serde_json::to_value(&comparison)?;
+            facts["broken"] = measured
+                .failures
+                .iter()
+                .map(|failure| json!({ "path": failure.path, "reason": failure.reason }))
+                .collect();
+            report::print(&format!("{facts:#}\n"));
         } else {
             report::print(&story(&comparison));
+            if let Some(complaint) = measured.complaint() {
+                report::print(&format!("{complaint}.\n"));
+            }
         }
         Ok(())
     }
@@ -92,9 +103,9 @@ pub fn story(comparison: &Comparison) -> String {
     let Comparison { memory_bytes, profile, ours, published } = comparison;
     let per_s = |bytes: f64| format!("{}/s", report::bytes(bytes as u64));
     let mut text = format!(
-        "{} samples, {} threads, {}, {} of memory\n\n",
-        report::count(u64::from(profile.samples)),
-        profile.threads,
+        "{}, {}, {}, {} of memory\n\n",
+        report::counted(u64::from(profile.samples), "sample"),
+        report::counted(profile.threads as u64, "thread"),
         if profile.jobs == 1 { "1 job".to_owned() } else { format!("{} jobs that share", profile.jobs) },
         report::bytes(*memory_bytes),
     );
@@ -122,7 +133,7 @@ pub fn story(comparison: &Comparison) -> String {
     };
     let corners = ["100-0-0", "0-100-0", "0-0-100", "50-50-0", "50-0-50", "0-50-50"];
     let mut rows = vec![line(" (best)", &ours.best.split)];
-    rows.extend(corners.map(|split| line("", split)));
+    rows.extend(corners.into_iter().filter(|split| *split != ours.best.split).map(|split| line("", split)));
     text += &report::table(&["split E-D-A", "samples/s", "bound by", "published model"], &rows);
     // What several jobs share is an agent's to keep.
     let remedy = if profile.jobs > 1 {

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+pub use sutler_core::{counted, grouped as count};
 
 /// Prints a table with a heading; the first column is left-aligned, the others right-aligned.
 pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
@@ -25,19 +26,6 @@ pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     text += &format!("  {rule}\n");
     for row in rows {
         text += &line(row.iter().map(String::as_str).collect());
-    }
-    text
-}
-
-/// A whole number with its thousands set apart.
-pub fn count(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
     }
     text
 }
@@ -83,8 +71,13 @@ pub fn median(values: &[f64]) -> f64 {
 
 /// A bar on the terminal while something long goes on; silent elsewhere.
 pub fn progress(total: u64, what: &str) -> ProgressBar {
+    progress_if(None, total, what)
+}
+
+/// The same, shown or not whatever there is.
+pub fn progress_if(shown: Option<bool>, total: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(total);
-    bar.set_draw_target(if std::io::stderr().is_terminal() {
+    bar.set_draw_target(if shown.unwrap_or_else(|| std::io::stderr().is_terminal()) {
         ProgressDrawTarget::stderr_with_hz(10)
     } else {
         ProgressDrawTarget::hidden()

@@ -35,9 +35,9 @@ pub struct Serve {
     memory: Option<u64>,
     /// How that memory is shared out over encoded, decoded and augmented samples, in percent, or "auto": measured for each dataset when its
     /// first job comes, and planned anew when jobs come or go, or rates change. Augmented ones wait in the window for the jobs that lack them, so
-    /// their share is the window's size.
-    #[arg(long, value_name = "auto|E-D-A", default_value = "100-0-0", value_parser = split)]
-    split: SplitChoice,
+    /// their share is the window's size [default: 100-0-0].
+    #[arg(long, value_name = "auto|E-D-A", value_parser = split)]
+    split: Option<SplitChoice>,
     /// The window of prepared samples that jobs with order="shared" share, as a share of each dataset and beside --memory;
     /// where --split has a share for augmented samples, that says it instead [default: 0.02].
     #[arg(long, value_name = "SHARE", value_parser = window)]
@@ -86,16 +86,14 @@ fn window(text: &str) -> Result<f64, String> {
 impl Serve {
     /// What is wrong with the arguments together, if anything is.
     pub fn contradiction(&self) -> Option<String> {
-        let SplitChoice::Fixed(split) = self.split else { return None };
-        if split.augmented == 0 {
-            return None;
-        }
+        let choice = self.split?;
         if self.memory.is_none() {
             return Some(format!(
-                "--split {split} shares out memory; say how much with --memory, such as 8GiB"
+                "--split {choice} shares out memory, and there is none; say how much with --memory, such as 8GiB"
             ));
         }
-        self.window.map(|window| {
+        let SplitChoice::Fixed(split) = choice else { return None };
+        self.window.filter(|_| split.augmented > 0).map(|window| {
             format!(
                 "--split {split} gives the window {} % of --memory, and --window {window} asks for another one; leave one \
                  of them out",
@@ -110,7 +108,7 @@ impl Serve {
             threads: self.threads.map_or_else(usable_cores, usize::from),
             shelf: ShelfOptions {
                 memory: self.memory.unwrap_or(0),
-                split: self.split,
+                split: self.split.unwrap_or_else(|| ShelfOptions::default().split),
                 window: self.window.unwrap_or(WINDOW),
                 ..ShelfOptions::default()
             },

@@ -73,6 +73,16 @@ impl Costs {
         self.any_slow
     }
 
+    /// What this sample took the last time, in microseconds, to its order of magnitude; `None` where that is not known.
+    #[must_use]
+    pub fn expect(&self, sample: SampleId) -> Option<u64> {
+        match self.octaves.get(sample.index()) {
+            None | Some(0) => None,
+            // The middle of the octave: it ends at 2^(octave - 1).
+            Some(&octave) => Some(3 << octave >> 3),
+        }
+    }
+
     /// Whether this sample is known to take several times as long as most.
     #[must_use]
     pub fn is_slow(&self, sample: SampleId) -> bool {
@@ -103,6 +113,8 @@ mod tests {
         let slow: Vec<u32> = (0..100).filter(|&id| costs.is_slow(SampleId(id))).collect();
         assert_eq!(slow, [95, 96, 97, 98, 99]);
         assert!(!costs.is_slow(SampleId(5000)), "nothing is known of it");
+        assert_eq!(costs.expect(SampleId(5000)), None);
+        assert!((262_144..524_288).contains(&costs.expect(SampleId(95)).unwrap()));
     }
 
     #[test]

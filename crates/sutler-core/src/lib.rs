@@ -13,6 +13,7 @@ mod fingerprint;
 mod form;
 mod groups;
 mod keep;
+mod lanes;
 mod ledger;
 mod order;
 mod permutation;
@@ -23,6 +24,7 @@ mod sample;
 mod shard;
 mod shared;
 mod slots;
+mod words;
 
 pub use assembly::{Assembly, Place};
 pub use buckets::{BucketSpec, bucket_batches};
@@ -32,6 +34,9 @@ pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;
 pub use groups::{GroupSpec, group_batches};
 pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, ShelfStats, divide};
+pub use lanes::{
+    Durations, Experience, Hints, Lanes, SlowShare, Traffic, Turn, Verdict as LaneVerdict, Waiting,
+};
 pub use ledger::{Ledger, LedgerError, SavedLedger};
 pub use order::{BatchPlan, EpochPlan, JobCursor, JobSpec, OrderError};
 pub use permutation::Permutation;
@@ -43,3 +48,4 @@ pub use shared::{
     Choice, EntryId, Home, JobKey, Leaving, Part, SHARED_MIXING, Seat, SharedError, SharedOrder,
     SharedSettings, SharedStats, Verdict, Wanting,
 };
+pub use words::{counted, grouped};

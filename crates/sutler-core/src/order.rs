@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Ledger, Permutation, SampleId, Shard};
+use crate::{Ledger, Permutation, SampleId, Shard, counted};
 
 /// What a job asks of every epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,12 +52,20 @@ pub enum OrderError {
         index: usize,
     },
     /// A sampler named a sample that is not there.
-    #[error("the sampler drew index {index}, but the dataset has {samples} samples")]
+    #[error("the sampler drew index {index}, but the dataset has {}", counted(u64::from(*samples), "sample"))]
     NoSuchSample {
         /// The drawn index.
         index: u64,
         /// The size of the dataset.
         samples: u32,
+    },
+    /// A part of a dataset that is not as long as its epoch.
+    #[error("the part of the dataset has {}, but its epoch {places} places", counted(*samples as u64, "sample"))]
+    OtherPart {
+        /// How many samples the part names.
+        samples: usize,
+        /// How many places the epoch has.
+        places: u64,
     },
 }
 
@@ -88,6 +96,8 @@ pub struct EpochPlan {
     left: Option<Vec<u32>>,
     /// Whether a sampler may draw more.
     open: bool,
+    /// Where the epoch is of a part of the dataset: the samples of that part, in its order. They may repeat.
+    part: Option<Vec<SampleId>>,
 }
 
 /// The samples of one batch.
@@ -146,7 +156,20 @@ impl EpochPlan {
             done: None,
             left: None,
             open: false,
+            part: None,
         })
+    }
+
+    /// The same plan for a part of a dataset: what it calls sample `k` is the `k`-th of these.
+    ///
+    /// # Errors
+    /// When there are not as many as the epoch has places.
+    pub fn of_part(mut self, part: Vec<SampleId>) -> Result<Self, OrderError> {
+        if part.len() as u64 != self.sequence.len() {
+            return Err(OrderError::OtherPart { samples: part.len(), places: self.sequence.len() });
+        }
+        self.part = Some(part);
+        Ok(self)
     }
 
     /// The rest of an epoch that a user's sampler draws: nothing as yet, see [`EpochPlan::extend`].
@@ -177,6 +200,7 @@ impl EpochPlan {
             done: None,
             left: None,
             open: true,
+            part: None,
         }
     }
 
@@ -323,7 +347,8 @@ impl EpochPlan {
     /// The sample of a step, where batches are not drawn.
     #[must_use]
     pub fn sample(&self, step: u64) -> SampleId {
-        self.sequence.sample_at(self.place(self.position(step)))
+        let sample = self.sequence.sample_at(self.place(self.position(step)));
+        self.part.as_ref().map_or(sample, |part| part[sample.index()])
     }
 
     /// Where in the epoch's sequence a position of this rank lies. Past its end a rank is given some of the beginning,
@@ -415,6 +440,37 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_part_is_served_in_the_order_of_a_dataset_of_its_size() {
+        let part: Vec<SampleId> = [7, 3, 3, 9, 0].map(SampleId).into();
+        let of_part = |plan: EpochPlan| plan.of_part(part.clone()).unwrap();
+        for rank in 0..2 {
+            let spec = JobSpec { batch_size: 2, drop_last: false, shard: Shard::new(rank, 2).unwrap() };
+            let whole = plan(5, &spec, JobCursor { epoch: 3, consumed: 2 });
+            let done = Ledger::with_served(2, [1]);
+            for whole in [whole.clone(), whole.without(done)] {
+                let partly = of_part(whole.clone());
+                assert_eq!(partly.batches(), whole.batches());
+                for index in 0..whole.batches() {
+                    let (ours, theirs) = (partly.batch(index), whole.batch(index));
+                    let expected = theirs.samples.iter().map(|sample| part[sample.index()]);
+                    assert_eq!(ours.samples, expected.collect::<Vec<_>>());
+                    assert_eq!(ours.positions, theirs.positions);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_of_another_length_is_refused() {
+        let spec = JobSpec { batch_size: 2, drop_last: false, shard: Shard::WHOLE };
+        let refused = plan(5, &spec, JobCursor::start_of(0)).of_part(vec![SampleId(1)]);
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            "the part of the dataset has 1 sample, but its epoch 5 places"
+        );
+    }
 
     fn plan(n: u32, spec: &JobSpec, cursor: JobCursor) -> EpochPlan {
         EpochPlan::new(Permutation::shuffled(n, 5, cursor.epoch), spec, cursor).unwrap()

@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use sutler_core::{SampleId, SampleRng};
+use sutler_core::{Hints, SampleId, SampleRng};
 use sutler_media::audio::{self, Header, Limits, Pipeline, Plan, Worker};
 use sutler_store::{ReadBuffer, Source};
 
-use crate::{Failure, Likeness, Padding, Place, Preparation, Preparer, RowSpec, SampleRecord, Target};
+use crate::{
+    Boundary, Failure, Likeness, NoBoundary, Padding, Place, Preparation, Preparer, Progress, RowSpec,
+    SampleRecord, Target, Unfinished,
+};
 
 /// How much of a file is read for its header: descriptions and pictures in front of the sound take some kilobytes.
 const START_BYTES: usize = 64 << 10;
@@ -45,6 +48,13 @@ impl Preparation for AudioPreparation {
         Likeness { decoded: finished.clone(), finished, decoded_on_the_way: false }
     }
 
+    /// The size of the file, and how long the clip will be by the speed that is drawn for it.
+    fn hints(&self, sample: SampleId, epoch: u32) -> Hints {
+        let mut plan = Plan::default();
+        self.pipeline.draw(&mut SampleRng::new(self.seed, epoch, sample), &mut plan);
+        hints(self.source.encoded_bytes(sample), &plan)
+    }
+
     fn label(&self, sample: SampleId) -> i64 {
         self.source.label(sample)
     }
@@ -70,6 +80,21 @@ struct AudioPreparer {
     plan: Plan,
 }
 
+/// A clip that stands before operation `next`.
+struct Standing {
+    clip: audio::Unfinished,
+    plan: Plan,
+    next: usize,
+}
+
+/// A sample and all that concerns it on its way.
+type Part<'a> = (SampleId, &'a mut dyn Place, &'a mut SampleRecord, &'a mut dyn Boundary);
+
+fn hints(bytes: Option<u64>, plan: &Plan) -> Hints {
+    let size = bytes.map(|bytes| bytes as f64);
+    Hints { size, drawn: size.map(|size| size * plan.stretch()) }
+}
+
 impl Preparer for AudioPreparer {
     fn prepare(
         &mut self,
@@ -78,6 +103,17 @@ impl Preparer for AudioPreparer {
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
+        self.prepare_in_steps(sample, epoch, place, record, &mut NoBoundary).map(|_| ())
+    }
+
+    fn prepare_in_steps(
+        &mut self,
+        sample: SampleId,
+        epoch: u32,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+        boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
         let Self { preparation, buffer, worker, plan } = self;
         let AudioPreparation { source, pipeline, seed, .. } = &*preparation;
         let failure = |kind, reason: String| Failure::new(sample, source.describe(sample), kind, reason);
@@ -89,14 +125,59 @@ impl Preparer for AudioPreparer {
         record.storage_bytes = bytes.len() as u64;
 
         pipeline.draw(&mut SampleRng::new(*seed, epoch, sample), plan);
+        record.hints = hints(Some(record.storage_bytes), plan);
         worker.decode(bytes).map_err(|error| failure(error.kind(), error.to_string()))?;
-        let decoded = Instant::now();
-        record.decode = (decoded - record.started).saturating_sub(record.fetch);
+        record.decode = record.started.elapsed().saturating_sub(record.fetch);
+        self.transform(0, true, (sample, place, record, boundary))
+    }
 
-        let transform = |error: audio::PipelineError| failure("transform", error.to_string());
-        let shape = worker.transform(pipeline, plan).map_err(transform)?;
+    fn go_on(
+        &mut self,
+        unfinished: Unfinished,
+        sample: SampleId,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+        boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
+        let Ok(standing) = unfinished.downcast::<Standing>() else {
+            return Err(self.failure(sample, "internal", "what was put aside of it is no clip".to_owned()));
+        };
+        let Standing { clip, plan, next } = *standing;
+        self.worker.take_up(clip);
+        self.plan = plan;
+        self.transform(next, false, (sample, place, record, boundary))
+    }
+}
+
+impl AudioPreparer {
+    fn failure(&self, sample: SampleId, kind: &'static str, reason: String) -> Failure {
+        Failure::new(sample, self.preparation.source.describe(sample), kind, reason)
+    }
+
+    /// Runs the operations from `first` on and writes the result, unless others are to go first. One that was taken up again, and
+    /// is not `fresh`, has work to do before it may be put aside once more.
+    fn transform(
+        &mut self,
+        first: usize,
+        fresh: bool,
+        (sample, place, record, boundary): Part<'_>,
+    ) -> Result<Progress, Failure> {
+        let begun = Instant::now();
+        let transform =
+            |this: &Self, error: audio::PipelineError| this.failure(sample, "transform", error.to_string());
+        for next in first..self.preparation.pipeline.ops().len() {
+            if (fresh || next > first) && boundary.parks() {
+                record.augment += begun.elapsed();
+                let clip = self.worker.put_aside();
+                let plan = std::mem::take(&mut self.plan);
+                return Ok(Progress::Parked(Box::new(Standing { clip, plan, next })));
+            }
+            let stepped = self.worker.step(&self.preparation.pipeline, &self.plan, next);
+            stepped.map_err(|error| transform(self, error))?;
+        }
+        let shape = self.worker.shape();
         let out = match place.target() {
-            None => return Ok(()),
+            None => return Ok(Progress::Finished),
             Some(Target::Row(row)) => row,
             Some(Target::Own(own)) => {
                 own.shape = shape.axes();
@@ -104,9 +185,9 @@ impl Preparer for AudioPreparer {
                 &mut own.data[..]
             }
         };
-        worker.write(out).map_err(transform)?;
-        record.augment = decoded.elapsed();
-        Ok(())
+        self.worker.write(out).map_err(|error| transform(self, error))?;
+        record.augment += begun.elapsed();
+        Ok(Progress::Finished)
     }
 }
 

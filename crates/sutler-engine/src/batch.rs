@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sutler_core::SampleId;
 
 use crate::framed::{Framed, Frames, Framing};
 use crate::memory::ALIGNMENT;
 use crate::padded::{Padded, Padding, Spares};
-use crate::{BatchMemory, Failure, ForeignRow, Job, RowSpec, SampleRecord};
+use crate::{BatchMemory, Failure, ForeignRow, Job, Preparation, RowSpec, SampleRecord};
 
 /// A sample with a buffer of its own, where sizes differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) struct Outcome {
 /// sees all rows finished has it alone.
 pub(crate) struct OpenBatch {
     pub index: u64,
-    row: RowSpec,
+    shape: BlockShape,
     memory: Option<BatchMemory>,
     /// One cell per row; each is set once, by the worker that was given the row.
     outcomes: Vec<OnceLock<Outcome>>,
@@ -64,14 +64,14 @@ impl OpenBatch {
     pub fn new(
         index: u64,
         rows: usize,
-        row: RowSpec,
+        shape: BlockShape,
         memory: Option<BatchMemory>,
         gathering: Gathering,
     ) -> Self {
         let outcomes = std::iter::repeat_with(OnceLock::new).take(rows).collect();
         let unfinished = AtomicUsize::new(rows);
         let (padded, framed) = (OnceLock::new(), OnceLock::new());
-        Self { index, row, memory, outcomes, unfinished, gathering, padded, framed }
+        Self { index, shape, memory, outcomes, unfinished, gathering, padded, framed }
     }
 
     /// The bytes of row `index`, for the worker that was given it.
@@ -80,16 +80,29 @@ impl OpenBatch {
     /// As [`BatchMemory::part`]: a row must be given to one worker only, once.
     #[allow(clippy::mut_from_ref)] // the caller promises what the borrow checker cannot see
     pub unsafe fn row(&self, index: usize) -> Option<&mut [u8]> {
-        match (self.row, &self.memory) {
+        match (self.shape.row, &self.memory) {
             // SAFETY: rows do not overlap, and the caller promises that this one has no other holder.
             (RowSpec::Fixed { bytes }, Some(memory)) => Some(unsafe { memory.part(index * bytes, bytes) }),
             _ => None,
         }
     }
 
+    /// The bytes of the second array of row `index`, for the worker that was given it.
+    ///
+    /// # Safety
+    /// As [`OpenBatch::row`].
+    #[allow(clippy::mut_from_ref)] // the caller promises what the borrow checker cannot see
+    pub unsafe fn beside(&self, index: usize) -> Option<&mut [u8]> {
+        let start = self.shape.beside_start(self.outcomes.len())?;
+        let bytes = self.shape.beside;
+        // SAFETY: the second arrays do not overlap with each other nor with rows, and the caller promises that this one has no
+        // other holder.
+        self.memory.as_ref().map(|memory| unsafe { memory.part(start + index * bytes, bytes) })
+    }
+
     /// Where the batch's memory begins in the shared memory, if it is there.
     pub fn shared_offset(&self) -> Option<usize> {
-        match self.row {
+        match self.shape.row {
             RowSpec::Varies => self.memory.as_ref().and_then(BatchMemory::offset),
             RowSpec::Fixed { .. } => None,
         }
@@ -118,10 +131,9 @@ impl OpenBatch {
         self.outcomes[row].get().is_none_or(|outcome| outcome.failure.is_some())
     }
 
-    /// How long the sample of a finished row took, unless it failed.
-    pub fn cost(&self, row: usize) -> Option<Duration> {
-        let outcome = self.outcomes[row].get().filter(|outcome| outcome.failure.is_none())?;
-        Some(outcome.record.fetch + outcome.record.decode + outcome.record.augment)
+    /// What happened to the sample of a finished row, unless it failed.
+    pub fn good_record(&self, row: usize) -> Option<&SampleRecord> {
+        self.outcomes[row].get().filter(|outcome| outcome.failure.is_none()).map(|outcome| &outcome.record)
     }
 
     /// The finished batch of these samples, in the consumer's hands. `label` tells each sample's label.
@@ -133,10 +145,21 @@ impl OpenBatch {
         let mut outcomes: Vec<Outcome> = self.outcomes.into_iter().filter_map(OnceLock::into_inner).collect();
         let kept: Vec<usize> =
             outcomes.iter().enumerate().filter(|(_, o)| o.failure.is_none()).map(|(row, _)| row).collect();
-        if let (RowSpec::Fixed { bytes }, Some(memory)) = (self.row, &mut self.memory) {
+        if let (RowSpec::Fixed { bytes }, Some(memory)) = (self.shape.row, &mut self.memory) {
             // Failed rows leave gaps: close them, in order. Nothing moves when nothing failed.
             for (to, &from) in kept.iter().enumerate().filter(|&(to, &from)| to != from) {
                 memory.bytes_mut().copy_within(from * bytes..(from + 1) * bytes, to * bytes);
+            }
+            let starts = (self.shape.beside_start(outcomes.len()), self.shape.beside_start(kept.len()));
+            if let (Some(old), Some(new)) = starts
+                && old != new
+            {
+                // The second arrays follow the rows; none comes to lie on one that is yet to be moved.
+                let bytes = self.shape.beside;
+                for (to, &from) in kept.iter().enumerate() {
+                    let from = old + from * bytes;
+                    memory.bytes_mut().copy_within(from..from + bytes, new + to * bytes);
+                }
             }
         }
         let ids: Vec<SampleId> = kept.iter().map(|&row| samples[row]).collect();
@@ -153,7 +176,7 @@ impl OpenBatch {
         let batch = Batch {
             index: self.index,
             rows: ids.len(),
-            row: self.row,
+            shape: self.shape,
             memory: self.memory,
             owned: Mutex::new(owned),
             padded: self.padded,
@@ -172,7 +195,7 @@ pub struct Batch {
     /// Its number in the run's plan.
     pub index: u64,
     rows: usize,
-    row: RowSpec,
+    shape: BlockShape,
     memory: Option<BatchMemory>,
     owned: Mutex<Vec<OwnSample>>,
     padded: OnceLock<Padded>,
@@ -186,11 +209,11 @@ pub struct Batch {
 impl Batch {
     /// A batch that another process has prepared and delivered here.
     #[must_use]
-    pub fn received(index: u64, row: RowSpec, memory: Option<BatchMemory>, samples: Received) -> Self {
+    pub fn received(index: u64, shape: BlockShape, memory: Option<BatchMemory>, samples: Received) -> Self {
         Self {
             index,
             rows: samples.ids.len(),
-            row,
+            shape,
             memory,
             owned: Mutex::new(samples.owned),
             padded: OnceLock::new(),
@@ -242,10 +265,23 @@ impl Batch {
     /// The bytes of all rows, where samples have one size.
     #[must_use]
     pub fn block(&self) -> Option<&[u8]> {
-        match (self.row, &self.memory) {
+        match (self.shape.row, &self.memory) {
             (RowSpec::Fixed { bytes }, Some(memory)) => Some(&memory.bytes()[..self.rows * bytes]),
             _ => None,
         }
+    }
+
+    /// Where in the batch's memory the second arrays of all samples begin, where there are such; they follow one another.
+    #[must_use]
+    pub fn beside_start(&self) -> Option<usize> {
+        self.shape.beside_start(self.rows)
+    }
+
+    /// The bytes of the second arrays of all samples, where there are such.
+    #[must_use]
+    pub fn block_beside(&self) -> Option<&[u8]> {
+        let start = self.beside_start()?;
+        self.memory.as_ref().map(|memory| &memory.bytes()[start..start + self.rows * self.shape.beside])
     }
 
     /// Takes out the samples that were prepared elsewhere, each with its row in the batch's memory.
@@ -312,10 +348,34 @@ pub struct Received {
     pub owned: Vec<OwnSample>,
 }
 
-/// The memory a batch of `rows` samples needs.
-pub(crate) fn block_bytes(row: RowSpec, rows: usize) -> Option<usize> {
-    match row {
-        RowSpec::Fixed { bytes } => bytes.checked_mul(rows)?.checked_next_multiple_of(ALIGNMENT),
-        RowSpec::Varies => Some(0),
+/// What the memory of a batch holds: all rows, and behind them all second arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockShape {
+    /// The memory of a row.
+    pub row: RowSpec,
+    /// Bytes of each sample's second array; 0 where there is none.
+    pub beside: usize,
+}
+
+impl BlockShape {
+    /// What this preparation makes.
+    #[must_use]
+    pub fn of(preparation: &dyn Preparation) -> Self {
+        Self { row: preparation.row(), beside: preparation.beside() }
+    }
+
+    /// Where the second arrays begin in a batch of `rows` samples.
+    fn beside_start(&self, rows: usize) -> Option<usize> {
+        match self.row {
+            RowSpec::Fixed { bytes } if self.beside > 0 => Some((rows * bytes).next_multiple_of(ALIGNMENT)),
+            _ => None,
+        }
+    }
+
+    /// The memory a batch of `rows` samples needs; `None` where no number says it.
+    pub(crate) fn bytes(&self, rows: usize) -> Option<usize> {
+        let RowSpec::Fixed { bytes } = self.row else { return Some(0) };
+        let block = bytes.checked_mul(rows)?.checked_next_multiple_of(ALIGNMENT)?;
+        block.checked_add(self.beside.checked_mul(rows)?.checked_next_multiple_of(ALIGNMENT)?)
     }
 }

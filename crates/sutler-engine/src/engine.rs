@@ -1,20 +1,17 @@
 //! The worker threads and what they share.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sutler_core::{CrewLimits, EpochPlan, Form, Ledger, SampleId, SharedError};
+use sutler_core::{CrewLimits, EpochPlan, Ledger, SampleId, SharedError};
 
-use crate::batch::Outcome;
 use crate::crew::{CrewChange, Desk, Foreman, Trace};
 use crate::job::Share;
-use crate::place::{Claim, Claims};
-use crate::pool::{Found, Task};
-use crate::preparation::{Elsewhere, Exchange, Order};
-use crate::run_state::{RunState, Ticket, Waited};
-use crate::{Failure, Job, OwnSample, Preparer, Run, RunError, SampleRecord};
+use crate::run_state::{RunState, Waited};
+use crate::ticket::Ticket;
+use crate::toolbox::{Brought, Finished, Toolbox};
+use crate::{Job, Run, RunError};
 
 /// How many cores this process may use: its affinity mask and its cgroup's quota, whichever is smaller.
 #[must_use]
@@ -58,25 +55,13 @@ pub(crate) struct Shared {
     owner: u32,
 }
 
-/// A sample that a worker is done with.
-struct Finished {
-    run: u64,
-    /// The batch with its row, which the worker has let go of; `None` when it had none because the run ended.
-    batch: Option<u64>,
-    at: Instant,
-    /// Whether it was begun before its turn.
-    early: bool,
-    /// A failure that ends the run at once.
-    fatal: Option<Failure>,
-}
-
 impl State {
     /// Notes a finished sample; true when the consumer has something to look at.
     fn finish(&mut self, finished: Finished) -> bool {
         // The run may have been called off meanwhile; then nobody wants to know.
         let Some(run) = self.runs.iter_mut().find(|run| run.id == finished.run) else { return false };
-        if finished.early {
-            run.finish_early();
+        if finished.in_lane {
+            run.finish_in_lane();
         }
         if let Some(failure) = finished.fatal {
             run.break_off(RunError::Sample(failure));
@@ -85,15 +70,40 @@ impl State {
         finished.batch.is_some_and(|batch| run.finish_row(batch, finished.at))
     }
 
+    /// Takes what a worker brings; true when the consumer has something to look at.
+    fn take_in(&mut self, brought: &mut Brought) -> bool {
+        for (run, id, hints) in brought.hints.drain(..) {
+            if let Some(run) = self.runs.iter_mut().find(|other| other.id == run) {
+                run.note_hints(id, hints);
+            }
+        }
+        // All of them, whatever the first says.
+        brought.finished.drain(..).fold(false, |worth_a_look, sample| self.finish(sample) | worth_a_look)
+    }
+
     fn any_broken(&self) -> bool {
         self.runs.iter().any(RunState::is_broken)
     }
 
-    fn take_ticket(&mut self, appetite: usize) -> Option<Ticket> {
+    fn take_ticket(&mut self, worker: usize, appetite: usize) -> Option<Ticket> {
+        self.take_ticket_of(worker, appetite, true).or_else(|| self.take_ticket_of(worker, appetite, false))
+    }
+
+    /// Work for runs whose consumer has asked for a batch, or for the others: an epoch that is begun before the one before
+    /// it has ended must not hold that up.
+    fn take_ticket_of(&mut self, worker: usize, appetite: usize, asked: bool) -> Option<Ticket> {
         let count = self.runs.len();
         for step in 0..count {
             let index = (self.turn + step) % count;
-            if let Some(ticket) = self.runs[index].take_ticket(appetite, self.on_duty) {
+            if self.runs[index].is_asked() != asked {
+                continue;
+            }
+            if !asked {
+                let job = Arc::clone(&self.runs[index].job);
+                let follows = self.runs.iter().any(|run| run.is_asked() && Arc::ptr_eq(&run.job, &job));
+                self.runs[index].set_following(follows);
+            }
+            if let Some(ticket) = self.runs[index].take_ticket(worker, appetite, self.on_duty) {
                 self.turn = index + 1;
                 return Some(ticket);
             }
@@ -109,6 +119,11 @@ impl Shared {
 
     fn is_here(&self) -> bool {
         self.owner == std::process::id()
+    }
+
+    /// Whether consumers prepare for themselves.
+    pub fn is_alone(&self) -> bool {
+        self.alone
     }
 
     pub fn add_run(&self, make: impl FnOnce(u64) -> RunState) -> u64 {
@@ -151,7 +166,7 @@ impl Shared {
     pub fn wait_for_batch(&self, id: u64, timeout: Duration) -> Result<Waited, RunError> {
         let deadline = Instant::now().checked_add(timeout);
         let mut worked = false;
-        let mut finished = Vec::new();
+        let mut brought = Brought::default();
         let mut state = self.lock();
         loop {
             if state.closed {
@@ -160,6 +175,7 @@ impl Shared {
             let Some(run) = state.runs.iter_mut().find(|run| run.id == id) else {
                 return Err(RunError::Closed);
             };
+            run.ask();
             if let Some(answer) = run.take_next() {
                 drop(state);
                 self.work.notify_all();
@@ -174,17 +190,15 @@ impl Shared {
                 state = self.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            let ticket = run.take_ticket(1, 1);
+            let ticket = run.take_ticket(0, 1, 1);
             drop(state);
             if let Some(ticket) = ticket {
                 let mut tools = self.inline.lock().unwrap_or_else(PoisonError::into_inner);
-                tools.work(self, &ticket, &mut finished);
+                tools.work(self, 0, ticket, &mut brought);
             }
             worked = true;
             state = self.lock();
-            for sample in finished.drain(..) {
-                state.finish(sample);
-            }
+            state.take_in(&mut brought);
         }
     }
 
@@ -194,14 +208,10 @@ impl Shared {
             desk.take_seat();
         }
         let mut tools = Toolbox::default();
-        let mut finished: Vec<Finished> = Vec::new();
+        let mut brought = Brought::default();
         loop {
             let mut state = self.lock();
-            let mut worth_a_look = false;
-            for sample in finished.drain(..) {
-                worth_a_look |= state.finish(sample);
-            }
-            if worth_a_look {
+            if state.take_in(&mut brought) {
                 self.ready.notify_all();
             }
             let ticket = loop {
@@ -213,7 +223,7 @@ impl Shared {
                     state = self.duty.wait(state).unwrap_or_else(PoisonError::into_inner);
                     continue;
                 }
-                if let Some(ticket) = state.take_ticket(tools.appetite()) {
+                if let Some(ticket) = state.take_ticket(number, tools.appetite()) {
                     break ticket;
                 }
                 if state.any_broken() {
@@ -227,9 +237,9 @@ impl Shared {
             };
             drop(state);
             let begun = Instant::now();
-            tools.work(self, &ticket, &mut finished);
+            tools.work(self, number, ticket, &mut brought);
             if let Some(desk) = desk {
-                desk.worked(finished.len(), begun.elapsed());
+                desk.worked(brought.finished.len(), begun.elapsed());
             }
         }
     }
@@ -283,182 +293,6 @@ impl Shared {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
     }
-}
-
-/// A worker's tools: one set for each job it has worked for, so that jobs which take turns do not cost each other theirs.
-#[derive(Default)]
-struct Toolbox {
-    sets: Vec<(Weak<Job>, Box<dyn Preparer>)>,
-}
-
-impl Toolbox {
-    fn of(&mut self, job: &Arc<Job>) -> &mut dyn Preparer {
-        let index = self.position(job).unwrap_or_else(|| {
-            self.sets.retain(|(owner, _)| owner.strong_count() > 0);
-            self.sets.push((Arc::downgrade(job), job.preparation.preparer()));
-            self.sets.len() - 1
-        });
-        &mut *self.sets[index].1
-    }
-
-    /// A weak reference keeps its address taken, so no other job can be mistaken for a dead one.
-    fn position(&self, job: &Arc<Job>) -> Option<usize> {
-        self.sets.iter().position(|(owner, _)| std::ptr::eq(owner.as_ptr(), Arc::as_ptr(job)))
-    }
-
-    /// How many samples to take at a time: what the tools used last would like.
-    fn appetite(&self) -> usize {
-        self.sets.last().map_or(1, |(_, preparer)| preparer.appetite())
-    }
-
-    /// Prepares the samples of a ticket, lets go of their batches and tells which rows are finished.
-    fn work(&mut self, shared: &Shared, ticket: &Ticket, finished: &mut Vec<Finished>) {
-        if ticket.job.preparation.is_elsewhere() {
-            self.work_elsewhere(shared, ticket, finished);
-        } else {
-            for (index, &sample) in ticket.samples().iter().enumerate() {
-                let mut claim = Claim::of(shared, ticket, index);
-                match &ticket.task {
-                    None => self.work_here(ticket, sample, ticket.epoch, &mut claim),
-                    Some(task) => self.work_for_all(ticket, task, &mut claim),
-                }
-                let (run, batch) = (ticket.run, claim.let_go());
-                finished.push(Finished { run, batch, at: Instant::now(), early: ticket.early, fatal: None });
-            }
-        }
-    }
-
-    /// Has the samples prepared elsewhere.
-    fn work_elsewhere(&mut self, shared: &Shared, ticket: &Ticket, finished: &mut Vec<Finished>) {
-        let samples = ticket.samples();
-        let order = Order { epoch: ticket.epoch, samples, whole_batch: ticket.is_whole_batch() };
-        let mut claims = Claims::of(shared, ticket);
-        let answers = self.of(&ticket.job).prepare_elsewhere(&order, &mut claims);
-        for (index, Elsewhere { record, result }) in answers.into_iter().enumerate() {
-            let (foreign, failure) = match result {
-                Ok(foreign) => (Some(foreign), None),
-                Err(failure) => (None, Some(failure)),
-            };
-            let fatal = failure.clone().filter(|failure| failure.fatal);
-            let claim = claims.claim(index);
-            claim.finish(Outcome { record, finished: Instant::now(), failure, own: None, foreign });
-            let (run, batch) = (ticket.run, claim.let_go());
-            finished.push(Finished { run, batch, at: Instant::now(), early: ticket.early, fatal });
-        }
-    }
-
-    /// Prepares a sample for all jobs that want it, or takes one that another job has prepared.
-    fn work_for_all(&mut self, ticket: &Ticket, task: &Task, claim: &mut Claim<'_>) {
-        let Some(Share { pool, kind, .. }) = &ticket.job.share else { return };
-        match *task {
-            Task::Take { sample, entry, preparation, leave } => {
-                let found = pool.found(entry, *kind);
-                match &found {
-                    Found::Finished(prepared) => copy_finished(prepared, claim),
-                    Found::Common(common) => {
-                        let exchange = Some(Exchange::Given(common));
-                        self.work_here_and(ticket, (sample, preparation), exchange, claim, |claim, good| {
-                            let mut copy = if leave && good { pool.spare() } else { return };
-                            if claim.copy_to(&mut copy) {
-                                pool.add(entry, *kind, copy);
-                            }
-                        });
-                    }
-                    Found::Nothing => self.work_here(ticket, sample, preparation, claim),
-                }
-                pool.copied(entry, found);
-            }
-            Task::Prepare { sample, preparation, share: None } => {
-                self.work_here(ticket, sample, preparation, claim);
-            }
-            Task::Prepare { sample, preparation, share: Some((entry, leaving)) } => {
-                let mut request = leaving.common.map(|form| pool.request(form));
-                let exchange = request.as_mut().map(Exchange::Wanted);
-                let mut copy = None;
-                let good =
-                    self.work_here_and(ticket, (sample, preparation), exchange, claim, |claim, good| {
-                        if good && leaving.augmented {
-                            let mut finished = pool.spare();
-                            copy = claim.copy_to(&mut finished).then_some(finished);
-                        }
-                    });
-                if good {
-                    pool.ready(entry, *kind, copy, request.and_then(|request| request.left));
-                } else {
-                    pool.abandon(entry);
-                }
-            }
-        }
-        if let Task::Prepare { sample, .. } = *task {
-            let form = ticket.job.preparation.kept_as(sample);
-            if form != Form::Storage {
-                pool.note_kept(sample, form);
-            }
-        }
-    }
-
-    fn work_here(&mut self, ticket: &Ticket, sample: SampleId, epoch: u32, claim: &mut Claim<'_>) {
-        self.work_here_and(ticket, (sample, epoch), None, claim, |_, _| ());
-    }
-
-    /// Prepares a sample and shows the result, and whether it is good, before anybody else can have it.
-    fn work_here_and(
-        &mut self,
-        ticket: &Ticket,
-        (sample, epoch): (SampleId, u32),
-        exchange: Option<Exchange<'_>>,
-        claim: &mut Claim<'_>,
-        show: impl FnOnce(&mut Claim<'_>, bool),
-    ) -> bool {
-        let mut record = SampleRecord::start();
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            let tools = self.of(&ticket.job);
-            match exchange {
-                None => tools.prepare(sample, epoch, claim, &mut record),
-                Some(exchange) => tools.prepare_with(exchange, sample, epoch, claim, &mut record),
-            }
-        }));
-        let failure = match result {
-            Ok(Ok(())) => None,
-            Ok(Err(failure)) => Some(failure),
-            Err(panic) => {
-                // Whatever these tools were in the middle of, new ones start clean.
-                if let Some(index) = self.position(&ticket.job) {
-                    self.sets.swap_remove(index);
-                }
-                Some(broken_tools(&ticket.job, sample, &*panic))
-            }
-        };
-        let good = failure.is_none();
-        show(claim, good);
-        let own = claim.take_own();
-        claim.finish(Outcome { record, finished: Instant::now(), failure, own, foreign: None });
-        good
-    }
-}
-
-/// Takes a sample that another job has finished.
-fn copy_finished(prepared: &OwnSample, claim: &mut Claim<'_>) {
-    let mut record = SampleRecord { served: Form::Augmented, ..SampleRecord::start() };
-    // Where it has no row the run has ended, and nobody asks what became of it.
-    claim.copy_from(prepared);
-    record.augment = record.started.elapsed();
-    let own = claim.take_own();
-    claim.finish(Outcome { record, finished: Instant::now(), failure: None, own, foreign: None });
-}
-
-/// The failure of a sample whose preparation panicked.
-fn broken_tools(job: &Job, sample: SampleId, panic: &(dyn std::any::Any + Send)) -> Failure {
-    let reason = format!("preparing it failed inside Sutler: {}; please report this", panic_text(panic));
-    Failure::new(sample, job.preparation.describe(sample), "internal", reason)
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(ToString::to_string)
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned())
 }
 
 /// Why an epoch of a job that shares cannot begin.

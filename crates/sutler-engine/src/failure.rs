@@ -1,6 +1,6 @@
 //! Samples that cannot be served, and what the user wants done about them.
 
-use sutler_core::SampleId;
+use sutler_core::{SampleId, counted};
 
 use crate::Parcel;
 
@@ -72,7 +72,7 @@ pub enum RunError {
     #[error("{0}")]
     Sample(Failure),
     /// More samples are bad than the budget allows.
-    #[error("{failed} samples failed in this epoch, {allowed} are allowed; the last was {last}")]
+    #[error("{} failed in this epoch, and {allowed} may; the last was {last}", counted(*failed, "sample"))]
     Budget {
         /// Failures so far.
         failed: u64,

@@ -1,10 +1,12 @@
 //! What is prepared, how, and into which memory: the same for every epoch.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use sutler_core::{Costs, JobKey};
+use sutler_core::{Experience, JobKey};
 
-use crate::batch::block_bytes;
+use crate::batch::BlockShape;
 use crate::framed::Frames;
 use crate::padded::Spares;
 use crate::pool::{Kind, Pool};
@@ -68,8 +70,11 @@ pub struct Job {
     /// The same where pictures are framed.
     pub(crate) frames: Option<Arc<Frames>>,
     pub(crate) metrics: Metrics,
-    /// What samples cost in earlier epochs.
-    costs: Mutex<Costs>,
+    /// What samples have taken, in this epoch and those before.
+    experience: Mutex<Experience>,
+    /// How long what counts as slow takes, in microseconds; for workers, which look between transforms and shall not wait
+    /// for a lock there.
+    slow_after: AtomicU64,
     failures: Mutex<EpochFailures>,
     /// What it shares with other jobs.
     pub(crate) share: Option<Share>,
@@ -82,6 +87,12 @@ pub(crate) struct Share {
     pub name: JobKey,
     /// What it makes of samples.
     pub kind: Kind,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.pool.dismiss(self.name);
+    }
 }
 
 /// The failures of the epoch that was begun last; of an earlier one that is still running they are nobody's business.
@@ -113,12 +124,12 @@ impl Job {
         options: JobOptions,
         memory: impl FnOnce(usize, usize) -> Result<Arc<Arena>, ArenaError>,
     ) -> Result<Arc<Self>, ArenaError> {
-        let row = preparation.row();
+        let shape = BlockShape::of(&*preparation);
         // With no batch ahead none would ever be begun.
         let options = JobOptions { batches_ahead: options.batches_ahead.max(1), ..options };
-        let arena = match row {
+        let arena = match shape.row {
             RowSpec::Fixed { .. } => {
-                let bytes = block_bytes(row, options.batch_size).ok_or_else(|| ArenaError {
+                let bytes = shape.bytes(options.batch_size).ok_or_else(|| ArenaError {
                     bytes: usize::MAX,
                     source: std::io::Error::other("more bytes than the address space has"),
                 })?;
@@ -136,7 +147,8 @@ impl Job {
             options,
             arena,
             metrics: Metrics::default(),
-            costs: Mutex::default(),
+            experience: Mutex::default(),
+            slow_after: AtomicU64::new(u64::MAX),
             failures: Mutex::default(),
             share: None,
         }))
@@ -175,6 +187,12 @@ impl Job {
         self.preparation.row()
     }
 
+    /// What the memory of a batch holds.
+    #[must_use]
+    pub fn block_shape(&self) -> BlockShape {
+        BlockShape::of(&*self.preparation)
+    }
+
     /// What other jobs over the same dataset may have in common with it.
     #[must_use]
     pub fn likeness(&self) -> Likeness {
@@ -187,8 +205,19 @@ impl Job {
         self.arena.as_ref()
     }
 
-    pub(crate) fn costs(&self) -> MutexGuard<'_, Costs> {
-        self.costs.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn experience(&self) -> MutexGuard<'_, Experience> {
+        self.experience.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long what counts as slow takes, as of the last batch that left; `None` while too little is known.
+    pub(crate) fn slow_after(&self) -> Option<Duration> {
+        let microseconds = self.slow_after.load(Ordering::Relaxed);
+        (microseconds < u64::MAX).then(|| Duration::from_micros(microseconds))
+    }
+
+    /// Lets workers know what the experience says.
+    pub(crate) fn publish(&self, experience: &Experience) {
+        self.slow_after.store(experience.slow_after().unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     pub(crate) fn epoch_failures(&self) -> MutexGuard<'_, EpochFailures> {

@@ -9,6 +9,7 @@ mod audio;
 mod bare;
 mod batch;
 mod crew;
+mod crossing;
 mod detection;
 mod engine;
 mod failure;
@@ -27,10 +28,13 @@ mod reused;
 mod run;
 mod run_state;
 mod streamed;
+mod ticket;
+mod toolbox;
+mod volume;
 
 pub use audio::{AudioPreparation, audio_headers};
 pub use bare::bare_rate;
-pub use batch::{Batch, OwnSample, Received};
+pub use batch::{Batch, BlockShape, OwnSample, Received};
 pub use crew::{CrewChange, LOOK_EVERY};
 pub use detection::{DetectionPreparation, read_boxes, take_boxes};
 pub use engine::{Engine, StartError, usable_cores, what_is_left};
@@ -39,15 +43,16 @@ pub use framed::{Framed, Framing};
 pub use image::ImagePreparation;
 pub use job::{Job, JobOptions, ServingOrder};
 pub use memory::{Arena, ArenaError, BatchMemory};
-pub use metrics::{Metrics, Served, Snapshot, StageSummary, Stalls};
+pub use metrics::{Counts, Metrics, Served, SlowShareSummary, Snapshot, StageSummary, Stalls};
 pub use padded::{Padded, Padding};
 pub use pool::Pool;
 pub use preparation::{
-    Common, Elsewhere, Exchange, ForeignRow, Likeness, Order, Parcel, Place, Preparation, Preparer, Request,
-    RowSpec, Rows, SampleRecord, SharedRow, Target,
+    Boundary, Common, Elsewhere, Exchange, ForeignRow, Likeness, NoBoundary, Order, Parcel, Place,
+    Preparation, Preparer, Progress, Request, RowSpec, Rows, SampleRecord, SharedRow, Target, Unfinished,
 };
 pub use process::{
     Connection, FIRST_KEYED, Handover, Key, ProcessOptions, ProcessPreparation, Revive, end_with,
 };
-pub use profile::{ProfileFailure, ProfileRequest, measure as measure_profile};
+pub use profile::{Measured, ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use run::{Canceller, Next, Run};
+pub use volume::{VolumePreparation, read_volume};

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
-use sutler_core::Form;
+use serde::{Deserialize, Serialize};
+use sutler_core::{Form, SlowShare};
 
 use crate::batch::Outcome;
 
@@ -42,7 +42,7 @@ pub struct StageSummary {
 }
 
 /// Delivered samples by the form they were found in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
     /// Read from where the dataset lives.
     pub storage: u64,
@@ -62,6 +62,71 @@ impl Served {
             Form::Decoded => self.decoded += 1,
             Form::Augmented => self.augmented += 1,
         }
+    }
+}
+
+/// What was counted of samples: the part of the figures that adds up batch by batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Where the delivered samples were found.
+    pub served: Served,
+    /// Read requests to storage.
+    pub storage_reads: u64,
+    /// Bytes read from storage.
+    pub storage_bytes: u64,
+    /// Samples that had to be read from storage.
+    pub fetched: u64,
+    /// Samples whose decoder complained but went on.
+    pub warnings: u64,
+}
+
+impl Counts {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    /// What has been counted since an earlier count.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        self.with(before, u64::saturating_sub)
+    }
+
+    fn with(self, other: Self, put: fn(u64, u64) -> u64) -> Self {
+        Self {
+            served: Served {
+                storage: put(self.served.storage, other.served.storage),
+                encoded: put(self.served.encoded, other.served.encoded),
+                decoded: put(self.served.decoded, other.served.decoded),
+                augmented: put(self.served.augmented, other.served.augmented),
+            },
+            storage_reads: put(self.storage_reads, other.storage_reads),
+            storage_bytes: put(self.storage_bytes, other.storage_bytes),
+            fetched: put(self.fetched, other.fetched),
+            warnings: put(self.warnings, other.warnings),
+        }
+    }
+}
+
+/// How many of the samples in a batch were slow, over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SlowShareSummary {
+    /// Samples that took longer than so many seconds count as slow; 0 while too little is known.
+    pub threshold: f64,
+    /// The share of all samples that were slow.
+    pub mean: f64,
+    /// The share over time: one number for so many batches, in order.
+    pub series: Vec<f64>,
+    /// So many batches.
+    pub batches_per_point: u32,
+}
+
+impl SlowShareSummary {
+    fn of(share: &SlowShare) -> Self {
+        let (series, batches_per_point) = share.series();
+        let threshold = share.slow_after().map_or(0.0, |microseconds| microseconds as f64 / 1e6);
+        Self { threshold, mean: share.mean(), series: series.to_vec(), batches_per_point }
     }
 }
 
@@ -92,6 +157,17 @@ pub struct Snapshot {
     pub fetched: u64,
     /// Time per sample in each stage.
     pub stages: Vec<(&'static str, StageSummary)>,
+    /// How many of the samples in a batch were slow, over time.
+    pub slow_share: SlowShareSummary,
+}
+
+impl Snapshot {
+    /// What was counted of samples.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let Self { served, storage_reads, storage_bytes, fetched, warnings, .. } = *self;
+        Counts { served, storage_reads, storage_bytes, fetched, warnings }
+    }
 }
 
 /// How fast a consumer goes. What it waits for an epoch's first batch is not counted: that is a beginning, not a pace.
@@ -121,6 +197,7 @@ struct Totals {
     fetch: Histogram<u64>,
     decode: Histogram<u64>,
     augment: Histogram<u64>,
+    slow_share: SlowShare,
 }
 
 fn histogram() -> Histogram<u64> {
@@ -143,6 +220,7 @@ impl Default for Metrics {
                 fetch: histogram(),
                 decode: histogram(),
                 augment: histogram(),
+                slow_share: SlowShare::default(),
             }),
         }
     }
@@ -176,7 +254,9 @@ impl Metrics {
             totals.snapshot.fetched += u64::from(record.storage_reads > 0);
             totals.snapshot.warnings += u64::from(record.warned);
         }
-        let delivered = outcomes.iter().filter(|outcome| outcome.failure.is_none()).count() as u64;
+        let good = || outcomes.iter().filter(|outcome| outcome.failure.is_none());
+        totals.slow_share.note(good().map(|outcome| outcome.record.work_micros()));
+        let delivered = good().count() as u64;
         totals.snapshot.samples += delivered;
         totals.snapshot.batches += u64::from(delivered > 0);
         let (fetch, prep, transport) = split_wait(delivery, outcomes);
@@ -214,6 +294,12 @@ impl Metrics {
         self.totals.lock().unwrap_or_else(PoisonError::into_inner).pace
     }
 
+    /// What was counted so far; cheaper than all figures.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner).snapshot.counts()
+    }
+
     /// The figures so far.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
@@ -224,6 +310,7 @@ impl Metrics {
             ("decode", summary(&totals.decode)),
             ("augment", summary(&totals.augment)),
         ];
+        snapshot.slow_share = SlowShareSummary::of(&totals.slow_share);
         snapshot
     }
 }

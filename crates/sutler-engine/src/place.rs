@@ -9,7 +9,7 @@ use crate::engine::Shared;
 use crate::framed::Frames;
 use crate::padded::Spares;
 use crate::preparation::{Place, Rows, SharedRow, Target};
-use crate::run_state::{Ticket, TicketRows};
+use crate::ticket::{Ticket, TicketRows};
 use crate::{OwnSample, RowSpec, streamed};
 
 /// One sample's right to a row.
@@ -76,6 +76,9 @@ impl<'a> Claim<'a> {
         }
         let Some(Target::Row(row)) = self.target() else { return false };
         copy.data.extend_from_slice(row);
+        if let Some(beside) = self.beside() {
+            copy.data.extend_from_slice(beside);
+        }
         true
     }
 
@@ -83,7 +86,13 @@ impl<'a> Claim<'a> {
     pub fn copy_from(&mut self, sample: &OwnSample) -> bool {
         match self.target() {
             None => return false,
-            Some(Target::Row(row)) => streamed::copy(row, &sample.data),
+            Some(Target::Row(row)) => {
+                let (first, second) = sample.data.split_at(row.len().min(sample.data.len()));
+                streamed::copy(row, first);
+                if let Some(beside) = self.beside() {
+                    streamed::copy(beside, second);
+                }
+            }
             Some(Target::Own(own)) => own.clone_from(sample),
         }
         true
@@ -116,6 +125,15 @@ impl Place for Claim<'_> {
         // SAFETY: this claim has the row alone: the ledger refuses to lease a position twice, and no row is given to
         // two positions.
         unsafe { batch.row(row) }.map(Target::Row)
+    }
+
+    fn beside(&mut self) -> Option<&mut [u8]> {
+        if !self.in_block {
+            return None;
+        }
+        let (batch, row) = self.row()?;
+        // SAFETY: as for the row.
+        unsafe { batch.beside(row) }
     }
 }
 

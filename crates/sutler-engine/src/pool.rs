@@ -63,6 +63,25 @@ struct Standing {
     common: Option<(u32, Arc<Common>)>,
 }
 
+impl Standing {
+    /// What a job of this kind finds here.
+    fn find(&self, kind: Kind) -> Found {
+        let finished = self.finished.iter().find(|(finished, _)| *finished == kind.finished);
+        match (finished, &self.common) {
+            (Some((_, sample)), _) => Found::Finished(Arc::clone(sample)),
+            (None, Some((decoded, common))) if common.form == Form::Encoded || *decoded == kind.decoded => {
+                Found::Common(Arc::clone(common))
+            }
+            _ => Found::Nothing,
+        }
+    }
+
+    /// Whether a job of this kind can do anything with it.
+    fn serves(&self, kind: Kind) -> bool {
+        !matches!(self.find(kind), Found::Nothing)
+    }
+}
+
 /// What a job makes of its samples, as a pool tells it from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
@@ -77,19 +96,34 @@ pub(crate) enum Found {
     Finished(Arc<OwnSample>),
     /// It goes on from there.
     Common(Arc<Common>),
-    /// Nothing that it can use: it came when the sample was prepared already.
+    /// Nothing that it can use. The order does not offer a job what holds nothing for it, so this is only the answer to a question that nobody
+    /// had to ask.
     Nothing,
 }
 
 struct Guest {
     seat: Seat,
+    job: JobKey,
     kind: Kind,
+    /// The epoch that its trainer is in.
+    epoch: u32,
+    /// Whether that is all of the dataset, as the next one will be then.
+    whole: bool,
+    /// Whether the order has begun the next one, since it has nothing left to hand out in this.
+    ahead: bool,
+    /// Whether its trainer is between two epochs.
+    absent: bool,
     asked: Instant,
     /// Since when it has been waiting for what others are preparing.
     waiting: Option<Instant>,
 }
 
 /// A job's or a rank's part in a pool, for one epoch. Dropping it gives up what is left of the epoch.
+///
+/// A trainer that has everything of an epoch on its way will most likely begin another, and until it does, others go on preparing. Were it not counted among
+/// those who lack what they prepare, all of that would have to be prepared again. So the order begins the next epoch the moment the last sample of
+/// this one is handed out, and the job finds its seat when it comes. One that does not come is found paused like any other, and one that ends is
+/// [dismissed](Pool::dismiss).
 pub(crate) struct Membership {
     pool: Arc<Pool>,
     seat: Seat,
@@ -226,12 +260,21 @@ impl Pool {
         samples: &[SampleId],
         done: &Ledger,
     ) -> Result<Membership, SharedError> {
+        let whole = samples.len() == self.samples as usize;
         let mut state = self.state();
+        if whole
+            && done.served() == 0
+            && let Some(seat) = state.take_up(job, kind, epoch)
+        {
+            drop(state);
+            return Ok(Membership { pool: Arc::clone(self), seat, epoch });
+        }
+        // It was expected in another epoch than it has come for.
+        state.dismiss(job);
         let mut dropped = std::mem::take(&mut state.dropped);
         let joined = state.order.join(job, &mut dropped);
         state.clear(&mut dropped);
         let seat = joined?;
-        let whole = samples.len() == self.samples as usize;
         let part = if whole { Part::Whole } else { Part::Of(samples) };
         let checkpoint = (done.served() > 0).then(|| {
             let mut done = done.clone();
@@ -242,9 +285,22 @@ impl Pool {
             state.leave(seat);
             return Err(error);
         }
-        state.guests.push(Guest { seat, kind, asked: Instant::now(), waiting: None });
+        let (ahead, absent) = (false, false);
+        let asked = Instant::now();
+        state.guests.push(Guest { seat, job, kind, epoch, whole, ahead, absent, asked, waiting: None });
+        // What stands there was left for those who were here. A newcomer with other transforms who was told to take what holds nothing for it would have to
+        // read the sample for itself alone; so it lacks it until it can be prepared for all who do.
+        let State { order, entries, .. } = &mut *state;
+        for (&id, _) in entries.iter().filter(|(_, standing)| !standing.serves(kind)) {
+            order.bar(id, seat);
+        }
         drop(state);
         Ok(Membership { pool: Arc::clone(self), seat, epoch })
+    }
+
+    /// A job has ended: it is not expected back.
+    pub(crate) fn dismiss(&self, job: JobKey) {
+        self.state().dismiss(job);
     }
 }
 
@@ -253,10 +309,14 @@ impl State {
     fn clear(&mut self, dropped: &mut Vec<EntryId>) {
         for id in dropped.drain(..) {
             let standing = self.entries.remove(&id).unwrap_or_default();
-            self.spare
-                .extend(standing.finished.into_iter().filter_map(|(_, sample)| Arc::into_inner(sample)));
+            self.keep_memory_of(standing);
         }
         self.dropped = std::mem::take(dropped);
+    }
+
+    /// Finished samples that nobody wants any more: their memory is used again.
+    fn keep_memory_of(&mut self, standing: Standing) {
+        self.spare.extend(standing.finished.into_iter().filter_map(|(_, sample)| Arc::into_inner(sample)));
     }
 
     fn leave(&mut self, seat: Seat) {
@@ -268,6 +328,23 @@ impl State {
         if self.guests.is_empty() {
             self.spare.clear();
         }
+    }
+
+    /// The seat of a job that was expected in this epoch.
+    fn take_up(&mut self, job: JobKey, kind: Kind, epoch: u32) -> Option<Seat> {
+        let expected = |guest: &&mut Guest| {
+            let next = guest.epoch.checked_add(1) == Some(epoch);
+            guest.absent && guest.job == job && guest.kind == kind && next
+        };
+        let guest = self.guests.iter_mut().find(expected)?;
+        (guest.epoch, guest.ahead, guest.absent, guest.asked) = (epoch, false, false, Instant::now());
+        Some(guest.seat)
+    }
+
+    fn dismiss(&mut self, job: JobKey) {
+        let absent = self.guests.iter().filter(|guest| guest.job == job && guest.absent);
+        let seats: Vec<Seat> = absent.map(|guest| guest.seat).collect();
+        seats.into_iter().for_each(|seat| self.leave(seat));
     }
 
     /// Who waits for an entry, as a job of this kind sees them.
@@ -309,6 +386,9 @@ impl Membership {
         state.look_around(now);
         let State { order, guests, .. } = &mut *state;
         let guest = guests.iter_mut().find(|guest| guest.seat == self.seat)?;
+        if guest.ahead {
+            return None;
+        }
         guest.asked = now;
         let impatient = guest.waiting.is_some_and(|since| now.duration_since(since) > PATIENCE);
         let choice = if impatient { order.insist(self.seat) } else { order.next(self.seat) };
@@ -317,6 +397,9 @@ impl Membership {
             _ => None,
         };
         let kind = guest.kind;
+        if guest.whole && !self.pool.alone && order.lacks(self.seat) == Ok(0) {
+            guest.ahead = order.begin(self.seat, self.epoch.saturating_add(1), Part::Whole, None).is_ok();
+        }
         let preparation = |generation: u64| match self.pool.alone {
             true => self.epoch,
             false => self.pool.first_preparation.wrapping_add(generation as u32),
@@ -361,7 +444,21 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.pool.state().leave(self.seat);
+        let mut state = self.pool.state();
+        let State { order, guests, .. } = &mut *state;
+        let here = guests.iter().position(|guest| guest.seat == self.seat && guest.ahead);
+        // Who has come for the next epoch before this one ended is not expected a second time.
+        let expected = here.filter(|&index| {
+            let job = guests[index].job;
+            guests.iter().filter(|guest| guest.job == job && !guest.absent).count() == 1
+        });
+        match expected {
+            Some(index) => {
+                guests[index].absent = true;
+                order.forget_epoch(self.seat, self.epoch);
+            }
+            None => state.leave(self.seat),
+        }
     }
 }
 
@@ -369,16 +466,7 @@ impl Drop for Membership {
 impl Pool {
     /// What there is of an entry that a job was told to take. It is there until [`Pool::copied`].
     pub(crate) fn found(&self, id: EntryId, kind: Kind) -> Found {
-        let state = self.state();
-        let Some(standing) = state.entries.get(&id) else { return Found::Nothing };
-        let finished = standing.finished.iter().find(|(finished, _)| *finished == kind.finished);
-        match (finished, &standing.common) {
-            (Some((_, sample)), _) => Found::Finished(Arc::clone(sample)),
-            (None, Some((decoded, common))) if common.form == Form::Encoded || *decoded == kind.decoded => {
-                Found::Common(Arc::clone(common))
-            }
-            _ => Found::Nothing,
-        }
+        self.state().entries.get(&id).map_or(Found::Nothing, |standing| standing.find(kind))
     }
 
     /// A job is done with what it was told to take.
@@ -405,19 +493,24 @@ impl Pool {
         let bytes = |data: &[u8]| data.len() as u64;
         let all_bytes = finished.as_ref().map_or(0, |sample| bytes(&sample.data))
             + common.as_ref().map_or(0, |common| bytes(&common.data));
+        let standing = Standing {
+            finished: finished.into_iter().map(|sample| (kind.finished, Arc::new(sample))).collect(),
+            common: common.map(|common| (kind.decoded, Arc::new(common))),
+        };
         let mut state = self.state();
         let mut dropped = std::mem::take(&mut state.dropped);
-        if finished.is_none() && common.is_none() {
+        let State { order, guests, .. } = &mut *state;
+        // Some may have come since it was decided what to leave, and where the sample lay in a cache there was nothing to leave for those with other transforms.
+        for guest in guests.iter().filter(|guest| !standing.serves(guest.kind)) {
+            order.bar(id, guest.seat);
+        }
+        if standing.finished.is_empty() && standing.common.is_none() {
             // Whoever wants it finds it in the cache.
-            state.order.abandon(id);
-        } else if state.order.ready(id, all_bytes, &mut dropped) == Verdict::Keep {
-            let finished = finished.into_iter().map(|sample| (kind.finished, Arc::new(sample))).collect();
-            state.entries.insert(
-                id,
-                Standing { finished, common: common.map(|common| (kind.decoded, Arc::new(common))) },
-            );
+            order.abandon(id);
+        } else if order.ready(id, all_bytes, &mut dropped) == Verdict::Keep {
+            state.entries.insert(id, standing);
         } else {
-            state.spare.extend(finished);
+            state.keep_memory_of(standing);
         }
         state.clear(&mut dropped);
     }

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sutler_core::{Form, SampleId};
+use sutler_core::{Form, Hints, SampleId};
 
 use crate::{Arena, Failure, Framing, OwnSample, Padding};
 
@@ -38,6 +38,12 @@ pub enum Target<'a> {
 pub trait Place {
     /// The place; `None` when nobody wants the sample any more.
     fn target(&mut self) -> Option<Target<'_>>;
+
+    /// The place of the sample's second array, where the target is a row and there is a second array: see
+    /// [`Preparation::beside`].
+    fn beside(&mut self) -> Option<&mut [u8]> {
+        None
+    }
 }
 
 /// A place that is known beforehand.
@@ -69,6 +75,8 @@ pub struct SampleRecord {
     pub served: Form,
     /// Whether the decoder complained about the data and went on.
     pub warned: bool,
+    /// What [`Preparation::hints`] would have said of it.
+    pub hints: Hints,
 }
 
 impl SampleRecord {
@@ -84,7 +92,14 @@ impl SampleRecord {
             storage_reads: 0,
             served: Form::Storage,
             warned: false,
+            hints: Hints::default(),
         }
+    }
+
+    /// How long workers were at it, in microseconds.
+    #[must_use]
+    pub fn work_micros(&self) -> u64 {
+        u64::try_from((self.fetch + self.decode + self.augment).as_micros()).unwrap_or(u64::MAX)
     }
 }
 
@@ -132,6 +147,12 @@ pub trait Preparation: Send + Sync {
     /// The memory a sample takes.
     fn row(&self) -> RowSpec;
 
+    /// Bytes of a second array that each sample has, where samples have one size: all of a batch make a block of their own behind
+    /// that of the rows. What has a buffer of its own has both in it, one after the other.
+    fn beside(&self) -> usize {
+        0
+    }
+
     /// How samples of different lengths become one block, where they do.
     fn padding(&self) -> Option<Padding> {
         None
@@ -167,6 +188,12 @@ pub trait Preparation: Send + Sync {
         Likeness::default()
     }
 
+    /// What is known of a sample beforehand that may tell how long it takes. Workers ask, a little ahead, where what
+    /// they noted in [`SampleRecord::hints`] has told something; it should take microseconds.
+    fn hints(&self, _sample: SampleId, _epoch: u32) -> Hints {
+        Hints::default()
+    }
+
     /// The label that goes with a sample.
     fn label(&self, sample: SampleId) -> i64;
 
@@ -175,6 +202,39 @@ pub trait Preparation: Send + Sync {
 
     /// One worker's tools and scratch memory.
     fn preparer(&self) -> Box<dyn Preparer>;
+}
+
+/// What a sample has become so far, in memory that is no worker's own.
+pub type Unfinished = Box<dyn Any + Send>;
+
+/// What a preparer came back with.
+pub enum Progress {
+    /// The sample is where it belongs.
+    Finished,
+    /// It stands between two transforms; [`Preparer::go_on`] takes it up again.
+    Parked(Unfinished),
+}
+
+/// Whoever says whether a sample makes room for others.
+pub trait Boundary {
+    /// Asked between two transforms: whether the sample is to be put aside. Who is told so must do it.
+    fn parks(&mut self) -> bool;
+
+    /// How long a sample may take before there is any use in asking, and whether there ever is.
+    fn asks_after(&self) -> Option<Duration>;
+}
+
+/// Nobody makes room.
+pub struct NoBoundary;
+
+impl Boundary for NoBoundary {
+    fn parks(&mut self) -> bool {
+        false
+    }
+
+    fn asks_after(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// One worker's side of a [`Preparation`].
@@ -207,6 +267,39 @@ pub trait Preparer: Send {
         self.prepare(sample, epoch, place, record)
     }
 
+    /// As [`Preparer::prepare`], asking between transforms whether others are to go first. Whoever has but one step may leave
+    /// it at that.
+    ///
+    /// # Errors
+    /// As for [`Preparer::prepare`].
+    fn prepare_in_steps(
+        &mut self,
+        sample: SampleId,
+        epoch: u32,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+        _boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
+        self.prepare(sample, epoch, place, record).map(|()| Progress::Finished)
+    }
+
+    /// Goes on with a sample that this preparer or another one has parked, with the transform that is next. What comes out is the same
+    /// as if it had never been parked. The record is the one from before.
+    ///
+    /// # Errors
+    /// As for [`Preparer::prepare`].
+    fn go_on(
+        &mut self,
+        _unfinished: Unfinished,
+        sample: SampleId,
+        _place: &mut dyn Place,
+        _record: &mut SampleRecord,
+        _boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
+        let reason = "it was put aside by a preparation that puts nothing aside".to_owned();
+        Err(Failure::new(sample, String::new(), "internal", reason))
+    }
+
     /// How many samples this worker would like at a time. More than one pays where handing over a sample costs as much
     /// as preparing it.
     fn appetite(&self) -> usize {
@@ -215,7 +308,12 @@ pub trait Preparer: Send {
 
     /// Prepares several samples elsewhere and answers for each; called instead of [`Preparer::prepare`] where
     /// [`Preparation::is_elsewhere`].
-    fn prepare_elsewhere(&mut self, _order: &Order<'_>, _rows: &mut dyn Rows) -> Vec<Elsewhere> {
+    fn prepare_elsewhere(
+        &mut self,
+        _order: Order<'_>,
+        _rows: &mut dyn Rows,
+        _boundary: &mut dyn Boundary,
+    ) -> Vec<Elsewhere> {
         Vec::new()
     }
 }
@@ -228,6 +326,8 @@ pub struct Order<'a> {
     pub samples: &'a [SampleId],
     /// Whether they are all the samples of a batch.
     pub whole_batch: bool,
+    /// What a single sample has become so far, where it was parked.
+    pub unfinished: Option<Unfinished>,
 }
 
 /// The rows that the samples of an order go into.
@@ -248,12 +348,18 @@ pub struct SharedRow {
     pub offset: Option<usize>,
 }
 
-/// What became of a sample that was prepared elsewhere.
-pub struct Elsewhere {
-    /// When, and how long.
-    pub record: SampleRecord,
-    /// The sample, or why not.
-    pub result: Result<ForeignRow, Failure>,
+/// What became of a sample that was to be prepared elsewhere.
+pub enum Elsewhere {
+    /// It is done with.
+    Answered {
+        /// When, and how long.
+        record: SampleRecord,
+        /// The sample, or why not.
+        result: Result<ForeignRow, Failure>,
+    },
+    /// It stands between two transforms. Only an order for a single sample may end so, and only the same preparer can go on
+    /// with it.
+    Parked(Unfinished),
 }
 
 /// A sample that was prepared elsewhere.

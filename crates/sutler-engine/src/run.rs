@@ -36,6 +36,7 @@ pub struct Run {
     last_answer: Option<Instant>,
     /// When the request that is still unanswered was first made; a wait may be cut into several calls.
     waiting_since: Option<Instant>,
+    begun: bool,
     ended: bool,
     broken: Option<RunError>,
 }
@@ -50,7 +51,6 @@ impl Run {
     ) -> Self {
         let cursor = plan.cursor_after(0);
         let id = shared.add_run(|id| RunState::new(id, Arc::clone(&job), plan, epoch, membership));
-        *job.epoch_failures() = EpochFailures { run: id, list: Vec::new() };
         Self {
             shared,
             id,
@@ -60,6 +60,7 @@ impl Run {
             failed: 0,
             last_answer: None,
             waiting_since: None,
+            begun: false,
             ended: false,
             broken: None,
         }
@@ -102,6 +103,10 @@ impl Run {
     /// When a sample failed and the policy is to stop; asking again gives the same error, and [`Run::cursor`] stays
     /// before the batch, so that an epoch resumed from there loses nothing. A job that goes on passes over the batch.
     pub fn next(&mut self, timeout: Duration) -> Result<Next, RunError> {
+        if !std::mem::replace(&mut self.begun, true) {
+            // Only now: an earlier epoch may have been under way until here.
+            *self.job.epoch_failures() = EpochFailures { run: self.id, list: Vec::new() };
+        }
         let called = Instant::now();
         let mut requested = *self.waiting_since.get_or_insert(called);
         loop {

@@ -55,6 +55,16 @@ impl Source for Samples {
         self.files.read(id, buffer)
     }
 
+    fn read_ranges<'a>(
+        &self,
+        id: SampleId,
+        ranges: &mut dyn Iterator<Item = std::ops::Range<u64>>,
+        buffer: &'a mut ReadBuffer,
+    ) -> Result<&'a [u8], StoreError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.files.read_ranges(id, ranges, buffer)
+    }
+
     fn fingerprint(&self) -> Fingerprint {
         self.files.fingerprint()
     }

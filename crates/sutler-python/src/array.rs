@@ -177,6 +177,40 @@ impl Array {
         Self { owner, shape, strides, value_type: ValueType::F32, offset: 0 }
     }
 
+    /// All images of a batch of volumes of one size, and all their labels.
+    pub fn volumes(
+        batch: &Arc<sutler_engine::Batch>,
+        channels: usize,
+        shape: [usize; 3],
+    ) -> Option<(Self, Self)> {
+        let offset = batch.beside_start()?;
+        let owner = Owner::Batch(Arc::clone(batch));
+        Some(Self::image_and_labels(&owner, &[batch.len() as i64], channels, shape, offset))
+    }
+
+    /// One volume with a buffer of its own, and its labels.
+    pub fn volume(sample: sutler_engine::OwnSample, channels: usize) -> (Self, Self) {
+        let shape = sample.shape.map(|side| side as usize);
+        let offset = channels * shape.iter().product::<usize>() * ValueType::F32.bytes();
+        Self::image_and_labels(&Owner::Bytes(Arc::new(sample.data)), &[], channels, shape, offset)
+    }
+
+    fn image_and_labels(
+        owner: &Owner,
+        leading: &[i64],
+        channels: usize,
+        shape: [usize; 3],
+        offset: usize,
+    ) -> (Self, Self) {
+        let array = |channels: usize, value_type, offset| {
+            let sides = [channels, shape[0], shape[1], shape[2]].map(|side| side as i64);
+            let shape: Vec<i64> = leading.iter().copied().chain(sides).collect();
+            let strides = dense(&shape);
+            Self { owner: owner.clone(), shape, strides, value_type, offset }
+        };
+        (array(channels, ValueType::F32, 0), array(1, ValueType::U8, offset))
+    }
+
     /// An array that worker processes wrote to a batch's memory; `None` where it would not fit there.
     pub fn block(
         batch: &Arc<sutler_engine::Batch>,

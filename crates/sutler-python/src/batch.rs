@@ -12,6 +12,7 @@ use crate::array::Array;
 use crate::dataset::Dataset;
 use crate::detection::{Targets, no_boxes, targets};
 use crate::handover::python_object;
+use crate::pipeline::VolumeOutput;
 use crate::served::Positions;
 
 /// A sample that a worker prepared: its row, whether it is in the block there, and what is not.
@@ -22,6 +23,8 @@ type Row = (usize, bool, Option<Py<PyAny>>);
 pub struct Batch {
     pub inner: Arc<sutler_engine::Batch>,
     pub output: OutputSpec,
+    /// What they are, where they are volumes.
+    pub volumes: Option<VolumeOutput>,
     pub layout: Layout,
 }
 
@@ -31,10 +34,10 @@ impl Batch {
         self.inner.len()
     }
 
-    /// Whether all images have one size, so that `images` is one array.
+    /// Whether all samples have one size, so that `images` is one array, and `volumes` two.
     #[getter]
     fn is_block(&self) -> bool {
-        self.output.size.is_some()
+        self.output.size.is_some() || self.volumes.is_some_and(|volumes| volumes.shape.is_some())
     }
 
     /// Whether the memory is part of the job's arena.
@@ -53,6 +56,19 @@ impl Batch {
     fn take_images(&self) -> Vec<Array> {
         let samples = self.inner.take_owned();
         samples.into_iter().map(|sample| Array::image(sample, self.output.dtype, self.layout)).collect()
+    }
+
+    /// All images and all labels of volumes of one size.
+    fn volumes(&self) -> PyResult<(Array, Array)> {
+        self.volumes
+            .and_then(|volumes| Array::volumes(&self.inner, volumes.channels, volumes.shape?))
+            .ok_or_else(|| PyValueError::new_err("the volumes differ in size"))
+    }
+
+    /// Images and labels one by one, where volumes differ in size. The second call finds none.
+    fn take_volumes(&self) -> Vec<(Array, Array)> {
+        let channels = self.volumes.map_or(1, |volumes| volumes.channels);
+        self.inner.take_owned().into_iter().map(|sample| Array::volume(sample, channels)).collect()
     }
 
     /// The samples as one array, shorter ones followed by this value, and how long each is; `None` where they differ in more

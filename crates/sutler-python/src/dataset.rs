@@ -24,7 +24,7 @@ use sutler_store::{
 use crate::array::Array;
 use crate::detection::{Targets, no_boxes, targets};
 use crate::errors::sample_error;
-use crate::pipeline::{Native, Pipeline};
+use crate::pipeline::{Native, Pipeline, VolumeOutput};
 
 /// A listing of samples and the way to read them.
 #[pyclass(frozen)]
@@ -37,13 +37,13 @@ pub struct Dataset {
 }
 
 /// The exception a user expects for what went wrong with a listing.
-fn listing_error(error: &StoreError) -> PyErr {
+pub fn listing_error(error: &StoreError) -> PyErr {
     let text = error.to_string();
     match error.kind() {
-        "missing" | "no_classes" | "empty_classes" => PyFileNotFoundError::new_err(text),
+        "missing" | "no_classes" | "empty_classes" | "no_pairs" => PyFileNotFoundError::new_err(text),
         "not_a_folder" => PyNotADirectoryError::new_err(text),
         "denied" => PyPermissionError::new_err(text),
-        "manifest" | "too_many_samples" => PyValueError::new_err(text),
+        "manifest" | "too_many_samples" | "scheme" | "two_of_a_kind" => PyValueError::new_err(text),
         _ => PyOSError::new_err(text),
     }
 }
@@ -84,7 +84,7 @@ impl Progress for PythonProgress {
 
 fn other_media() -> PyErr {
     PyValueError::new_err(
-        "images have image pipelines and sound has audio pipelines; this dataset has the other one",
+        "images, sound and volumes each have pipelines of their own; this dataset was given another's",
     )
 }
 
@@ -157,27 +157,6 @@ impl Dataset {
         Ok(ImagePreparation { source, pipeline, layout, limits, seed, cache: None })
     }
 
-    /// One sample, prepared as a loader would.
-    fn prepare(
-        &self,
-        py: Python<'_>,
-        index: u32,
-        pipeline: &Pipeline,
-        seed: u64,
-        epoch: u32,
-    ) -> PyResult<OwnSample> {
-        let preparation = self.preparation(pipeline, seed)?;
-        let prepared = py.detach(|| {
-            let mut sample = OwnSample::default();
-            let mut record = SampleRecord::start();
-            let mut preparer = preparation.preparer();
-            preparer
-                .prepare(SampleId(index), epoch, &mut Target::Own(&mut sample), &mut record)
-                .map(|()| sample)
-        });
-        prepared.map_err(|failure| sample_error(py, &failure))
-    }
-
     /// What a worker does to the samples of this dataset.
     pub fn preparation(&self, pipeline: &Pipeline, seed: u64) -> PyResult<Box<dyn Preparation>> {
         Ok(match (&pipeline.native, self.spec.media) {
@@ -200,8 +179,42 @@ impl Dataset {
                     padding: None,
                 })
             }
+            (Native::Volume(operations), MediaSpec::Volume { .. }) => {
+                let pipeline = Arc::clone(operations);
+                let prepared = self.spec.volumes(self.samples_source(), pipeline, seed);
+                Box::new(prepared.map_err(PyValueError::new_err)?)
+            }
             _ => return Err(other_media()),
         })
+    }
+
+    /// What a pipeline makes of the volumes of this dataset, where it holds such.
+    pub fn volumes_of(&self, pipeline: &Pipeline) -> Option<VolumeOutput> {
+        match self.spec.media {
+            MediaSpec::Volume { channels, .. } => pipeline.volumes(channels),
+            _ => None,
+        }
+    }
+
+    /// One sample, prepared as a loader would.
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        index: u32,
+        pipeline: &Pipeline,
+        seed: u64,
+        epoch: u32,
+    ) -> PyResult<OwnSample> {
+        let preparation = self.preparation(pipeline, seed)?;
+        let prepared = py.detach(|| {
+            let mut sample = OwnSample::default();
+            let mut record = SampleRecord::start();
+            let mut preparer = preparation.preparer();
+            preparer
+                .prepare(SampleId(index), epoch, &mut Target::Own(&mut sample), &mut record)
+                .map(|()| sample)
+        });
+        prepared.map_err(|failure| sample_error(py, &failure))
     }
 }
 
@@ -279,6 +292,28 @@ impl Dataset {
         let media = MediaSpec::Image { pixels_max };
         let spec = DatasetSpec { listing, direct: parse_io(io)?, media, bytes_max };
         Self::list(py, spec, progress)
+    }
+
+    /// Lists volumes and their labels.
+    #[staticmethod]
+    #[pyo3(signature = (root, *, extensions, channels, values_max, bytes_max, progress))]
+    fn volume_folder(
+        py: Python<'_>,
+        root: PathBuf,
+        extensions: Option<Vec<String>>,
+        channels: usize,
+        values_max: u64,
+        bytes_max: u64,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let listing = ListingSpec::VolumeFolder { root, extensions };
+        let media = MediaSpec::Volume { values_max, channels };
+        Self::list(py, DatasetSpec { listing, direct: false, media, bytes_max }, progress)
+    }
+
+    /// Where the labels of a volume are; `None` in a dataset of anything else.
+    fn labels_path(&self, index: u32) -> Option<OsString> {
+        self.files.listing().partners().map(|labels| labels.path(SampleId(index)).into_os_string())
     }
 
     /// Lists the rows of a manifest.
@@ -414,7 +449,21 @@ impl Dataset {
         let sample = self.prepare(py, index, pipeline, seed, epoch)?;
         Ok(match pipeline.native {
             Native::Image(_) => Array::image(sample, pipeline.output().dtype, Layout::Nchw),
-            Native::Audio(_) => Array::floats(sample),
+            Native::Audio(_) | Native::Volume(_) => Array::floats(sample),
         })
+    }
+
+    /// One volume and its labels, prepared as a loader would.
+    #[pyo3(signature = (index, pipeline, *, seed, epoch))]
+    fn load_volume(
+        &self,
+        py: Python<'_>,
+        index: u32,
+        pipeline: &Pipeline,
+        seed: u64,
+        epoch: u32,
+    ) -> PyResult<(Array, Array)> {
+        let volumes = self.volumes_of(pipeline).ok_or_else(other_media)?;
+        Ok(Array::volume(self.prepare(py, index, pipeline, seed, epoch)?, volumes.channels))
     }
 }

@@ -8,7 +8,7 @@ use pyo3::exceptions::{
     PyIndexError, PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError,
 };
 use pyo3::prelude::*;
-use sutler_core::CrewLimits;
+use sutler_core::{CrewLimits, SampleId, counted};
 use sutler_engine::{
     Canceller, Connection, JobOptions, Key, Next, Pool, ProcessOptions, ProcessPreparation, Revive, RunError,
     ServingOrder,
@@ -23,7 +23,7 @@ use crate::cache::Cache;
 use crate::dataset::Dataset;
 use crate::errors::run_error;
 use crate::handover::Handover;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, VolumeOutput};
 use crate::served::Served;
 
 /// How long a waiting consumer may keep Ctrl-C waiting.
@@ -39,7 +39,8 @@ fn positions(indices: &[i64], samples: u32) -> PyResult<Vec<u64>> {
         let from_start = if index < 0 { index + i64::from(samples) } else { index };
         u64::try_from(from_start).ok().filter(|&position| position < u64::from(samples)).ok_or_else(|| {
             PyIndexError::new_err(format!(
-                "the sampler drew index {index}, but the dataset has {samples} samples"
+                "the sampler drew index {index}, but the dataset has {}",
+                counted(u64::from(samples), "sample")
             ))
         })
     };
@@ -98,9 +99,10 @@ impl Engine {
             .is_some_and(sutler_engine::Engine::is_here)
     }
 
-    /// Begins an epoch over all samples, from a cursor on. How many there are may be told anew for each epoch.
+    /// Begins an epoch over all samples, from a cursor on, or over a `part` of them, whose order is its own. How many there
+    /// are may be told anew for each epoch.
     #[allow(clippy::too_many_arguments)] // one call per epoch, by keyword
-    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size, samples=None, before=None, done=None))]
+    #[pyo3(signature = (job, *, epoch, consumed, shuffle, seed, batch_size, drop_last, rank, world_size, samples=None, before=None, done=None, part=None))]
     fn start(
         &self,
         py: Python<'_>,
@@ -116,11 +118,13 @@ impl Engine {
         samples: Option<u32>,
         before: Option<&Served>,
         done: Option<&Served>,
+        part: Option<Vec<u32>>,
     ) -> PyResult<Run> {
         let samples = samples.unwrap_or(job.samples);
+        let part = part.map(|part| part.into_iter().map(SampleId).collect());
         let sequence = SequenceSpec::Own { samples, shuffle, seed, batch_size, drop_last, rank, world_size };
         let (before, done) = (before.map(Served::copy), done.map(Served::copy));
-        self.begin(py, job, EpochSpec { epoch, consumed, before, done, sequence })
+        self.begin(py, job, EpochSpec { epoch, consumed, before, done, sequence, part })
     }
 
     /// Begins an epoch that a sampler draws; see `Run.extend`.
@@ -140,7 +144,7 @@ impl Engine {
         self.begin(
             py,
             job,
-            EpochSpec { epoch, consumed, before: None, done: done.map(Served::copy), sequence },
+            EpochSpec { epoch, consumed, before: None, done: done.map(Served::copy), sequence, part: None },
         )
     }
 
@@ -158,7 +162,7 @@ impl Engine {
         self.begin(
             py,
             job,
-            EpochSpec { epoch, consumed, before: None, done: done.map(Served::copy), sequence },
+            EpochSpec { epoch, consumed, before: None, done: done.map(Served::copy), sequence, part: None },
         )
     }
 
@@ -176,6 +180,7 @@ impl Engine {
 impl Engine {
     /// Begins an epoch where its job is done: with these threads, or with the agent's.
     fn begin(&self, py: Python<'_>, job: &Job, epoch: EpochSpec) -> PyResult<Run> {
+        epoch.check_part(job.samples).map_err(value_error)?;
         let inner = match &job.work {
             Work::Here(inner) => {
                 // The interpreter is let go of first: another thread may hold the lock and wait for the interpreter.
@@ -199,6 +204,7 @@ impl Engine {
             },
             inner: Mutex::new(Some(inner)),
             output: job.output,
+            volumes: job.volumes,
             layout: job.layout,
         })
     }
@@ -272,6 +278,8 @@ pub struct Job {
     work: Work,
     samples: u32,
     output: OutputSpec,
+    /// What comes out, where it is volumes.
+    volumes: Option<VolumeOutput>,
     layout: Layout,
     processes: Option<ProcessPreparation>,
 }
@@ -281,7 +289,7 @@ impl Job {
     /// A job whose samples are prepared by worker processes or threads. `revive` is called with a worker's number to start
     /// it anew and returns the way to it, `is_alive` to tell whether it runs, `post_mortem` how it ended.
     #[staticmethod]
-    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, cache=None))]
+    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, cache=None, hand_over=false))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
         batch_size: usize,
@@ -297,6 +305,7 @@ impl Job {
         errors_rate: Option<f64>,
         lateness: Option<u32>,
         cache: Option<&Cache>,
+        hand_over: bool,
     ) -> PyResult<Self> {
         let policy = parse_policy(errors, errors_max, errors_rate)?;
         let processes = ProcessPreparation::new(ProcessOptions {
@@ -305,6 +314,7 @@ impl Job {
             slots: batches_ahead + batches_held,
             whole_batches,
             cache: cache.map(|cache| Arc::clone(&cache.inner)),
+            hand_over,
         });
         let options = JobOptions {
             batch_size,
@@ -321,7 +331,8 @@ impl Job {
         // It is for the dataset to say which indices it does not have.
         let samples = u32::MAX;
         let work = Work::Here(inner);
-        Ok(Self { work, samples, output, layout: Layout::Nchw, processes: Some(processes) })
+        let layout = Layout::Nchw;
+        Ok(Self { work, samples, output, volumes: None, layout, processes: Some(processes) })
     }
 
     /// Talks to these workers from now on; the job takes the sockets over.
@@ -333,6 +344,11 @@ impl Job {
             }
             None => Err(PyRuntimeError::new_err("this job has no worker processes")),
         }
+    }
+
+    /// Which sample each worker process or thread is at, by the worker's number and in words.
+    fn under_way(&self) -> Vec<(usize, String)> {
+        self.processes.as_ref().map_or_else(Vec::new, ProcessPreparation::under_way)
     }
 
     /// Names further samples, by their pickled keys and in words; they are numbered on from `FIRST_KEYED`.
@@ -437,7 +453,8 @@ impl Job {
             }
         };
         let output = pipeline.output();
-        Ok(Self { work, samples: dataset.samples(), output, layout, processes: None })
+        let volumes = dataset.volumes_of(pipeline);
+        Ok(Self { work, samples: dataset.samples(), output, volumes, layout, processes: None })
     }
 
     /// Address and size of the batch memory, where samples have one size.
@@ -492,6 +509,7 @@ pub struct Run {
     /// The size of the dataset, for what a sampler draws.
     samples: u32,
     output: OutputSpec,
+    volumes: Option<VolumeOutput>,
     layout: Layout,
 }
 
@@ -574,6 +592,7 @@ impl Run {
                     return Ok(Some(Batch {
                         inner: Arc::new(batch),
                         output: self.output,
+                        volumes: self.volumes,
                         layout: self.layout,
                     }));
                 }

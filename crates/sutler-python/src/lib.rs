@@ -12,6 +12,7 @@ mod errors;
 mod handover;
 mod pipeline;
 mod plan;
+mod prepare;
 mod served;
 
 use std::path::PathBuf;
@@ -53,6 +54,8 @@ mod _sutler {
     use crate::pipeline::{Pipeline, draw};
     #[pymodule_export]
     use crate::plan::{choose_split, compare_plans, correct_profile, measure_profile};
+    #[pymodule_export]
+    use crate::prepare::prepare_volumes;
     #[pymodule_export]
     use crate::served::{Positions, Served};
 

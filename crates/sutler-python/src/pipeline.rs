@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sutler_core::{SampleId, SampleRng};
-use sutler_media::{DType, OutputSpec, Plan, Size, audio};
+use sutler_media::{DType, OutputSpec, Plan, Size, audio, volume};
 
 /// What a pipeline works on.
 pub enum Native {
@@ -13,6 +13,17 @@ pub enum Native {
     Image(Arc<sutler_media::Pipeline>),
     /// Sound.
     Audio(Arc<audio::Pipeline>),
+    /// Volumes.
+    Volume(Arc<volume::Pipeline>),
+}
+
+/// What the samples of a pipeline on volumes are.
+#[derive(Clone, Copy)]
+pub struct VolumeOutput {
+    /// How many channels an image has; labels have one.
+    pub channels: usize,
+    /// The three axes, where they are the same for every sample.
+    pub shape: Option<[usize; 3]>,
 }
 
 /// A checked pipeline of native operations.
@@ -32,6 +43,9 @@ impl Pipeline {
             Native::Audio(_) => Err(PyValueError::new_err(
                 "this works for datasets of images, and the dataset is one of sound",
             )),
+            Native::Volume(_) => Err(PyValueError::new_err(
+                "this works for datasets of images, and the dataset is one of volumes",
+            )),
         }
     }
 
@@ -39,7 +53,15 @@ impl Pipeline {
     pub fn output(&self) -> OutputSpec {
         match &self.native {
             Native::Image(pipeline) => pipeline.output(),
-            Native::Audio(_) => OutputSpec { dtype: DType::F32, size: None },
+            Native::Audio(_) | Native::Volume(_) => OutputSpec { dtype: DType::F32, size: None },
+        }
+    }
+
+    /// What comes out, where it is volumes of so many channels.
+    pub fn volumes(&self, channels: usize) -> Option<VolumeOutput> {
+        match &self.native {
+            Native::Volume(pipeline) => Some(VolumeOutput { channels, shape: pipeline.output() }),
+            _ => None,
         }
     }
 }
@@ -52,6 +74,15 @@ impl Pipeline {
         let pipeline = audio::Pipeline::from_json(operations)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         let native = Native::Audio(Arc::new(pipeline));
+        Ok(Self { native, operations: operations.to_owned(), dct_scaling: false })
+    }
+
+    /// Checks operations on volumes, given as JSON.
+    #[staticmethod]
+    fn volume(operations: &str) -> PyResult<Self> {
+        let pipeline = volume::Pipeline::from_json(operations)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let native = Native::Volume(Arc::new(pipeline));
         Ok(Self { native, operations: operations.to_owned(), dct_scaling: false })
     }
 
@@ -86,7 +117,7 @@ impl Pipeline {
     fn loses_boxes(&self) -> Option<&'static str> {
         match &self.native {
             Native::Image(pipeline) => pipeline.loses_boxes().map(|(_, name)| name),
-            Native::Audio(_) => None,
+            Native::Audio(_) | Native::Volume(_) => None,
         }
     }
 
@@ -96,6 +127,7 @@ impl Pipeline {
         match &self.native {
             Native::Image(pipeline) => pipeline.static_prefix(),
             Native::Audio(pipeline) => pipeline.static_prefix(),
+            Native::Volume(pipeline) => pipeline.static_prefix(),
         }
     }
 }

@@ -16,7 +16,8 @@ fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// What this machine can do with a dataset and a pipeline, measured in about so many seconds.
+/// What this machine can do with a dataset and a pipeline, measured in about so many seconds; and what there is to say about samples that could not be
+/// prepared.
 #[pyfunction]
 #[pyo3(signature = (dataset, pipeline, *, threads, jobs, device_samples_per_s, copies_bytes_max, seconds))]
 #[allow(clippy::too_many_arguments)] // one call per plan, by keyword
@@ -29,7 +30,7 @@ pub fn measure_profile(
     device_samples_per_s: Option<f64>,
     copies_bytes_max: Option<u64>,
     seconds: f64,
-) -> PyResult<String> {
+) -> PyResult<(String, Option<String>)> {
     let preparation = dataset.images(pipeline, Layout::Nchw, 0)?;
     let storage = dataset.direct();
     let request = ProfileRequest {
@@ -41,8 +42,9 @@ pub fn measure_profile(
         device_samples_per_s,
         time: Duration::try_from_secs_f64(seconds).map_err(value_error)?,
     };
-    let profile = py.detach(|| sutler_engine::measure_profile(&request)).map_err(value_error)?;
-    serde_json::to_string(&profile).map_err(value_error)
+    let measured = py.detach(|| sutler_engine::measure_profile(&request)).map_err(value_error)?;
+    let profile = serde_json::to_string(&measured.profile).map_err(value_error)?;
+    Ok((profile, measured.complaint()))
 }
 
 /// What both models make of a profile: as JSON, and as text for people.

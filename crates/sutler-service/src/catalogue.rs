@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use sutler_core::Fingerprint;
+use sutler_core::{Fingerprint, counted};
 use sutler_store::{Files, Silent, StoreError};
 
 use crate::spec::DatasetSpec;
@@ -15,9 +15,9 @@ pub enum CatalogueError {
     Listing(#[from] StoreError),
     /// It is not what the client says.
     #[error(
-        "the loader listed {theirs_short} in {place}, the agent finds {ours_short} ({samples} samples); files came or went \
+        "the loader listed {theirs_short} in {place}, the agent finds {ours_short} ({}); files came or went \
          meanwhile, or the two see different file systems. Make the dataset again",
-        theirs_short = short(*theirs), ours_short = short(*ours)
+        counted(*samples as u64, "sample"), theirs_short = short(*theirs), ours_short = short(*ours)
     )]
     Other {
         /// Where.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sutler_core::OrderError;
-use sutler_engine::{Arena, Engine, Failure, Job, Pool, RowSpec, RunError};
+use sutler_engine::{Arena, BlockShape, Engine, Failure, Job, Pool, RowSpec, RunError};
 use sutler_store::Files;
 
 use crate::agent::say;
@@ -104,7 +104,7 @@ pub struct RemoteJob {
 pub(crate) struct Life {
     pub connection: Connection,
     pub arena: Option<Arc<Arena>>,
-    pub row: RowSpec,
+    pub shape: BlockShape,
 }
 
 /// The engine of a process that was left alone.
@@ -405,8 +405,8 @@ impl RemoteJob {
     /// The agent has answered to the request for the job.
     fn attach(&self, mut connection: Connection, (answer, file): Reply) -> Result<Life, ClientError> {
         connection.check(HELLO)?;
-        let (slots, row_bytes) = match answer {
-            Answer::Opened { slots, row_bytes } => (slots, row_bytes),
+        let (slots, row_bytes, beside) = match answer {
+            Answer::Opened { slots, row_bytes, beside_bytes } => (slots, row_bytes, beside_bytes),
             Answer::Refused { kind, reason } => return Err(ClientError::Refused { kind, reason }),
             other => return Err(nonsense(&format!("it answered {other:?} to a job"))),
         };
@@ -430,7 +430,7 @@ impl RemoteJob {
         }
         drop(memory);
         let row = row_bytes.map_or(RowSpec::Varies, |bytes| RowSpec::Fixed { bytes });
-        Ok(Life { connection, arena, row })
+        Ok(Life { connection, arena, shape: BlockShape { row, beside } })
     }
 
     /// The connection has failed: what the agent told last is all it told.

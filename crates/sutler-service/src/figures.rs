@@ -1,12 +1,14 @@
 //! The figures of a job over several lives of its agent.
 //!
-//! What the agent counts (bytes read, time in stages) begins at nothing with each agent, so the figures of those that are
+//! What the agent measures (time in stages) begins at nothing with each agent, so the figures of those that are
 //! gone are added up. What the trainer sees (samples, batches, time spent waiting) the client counts itself: only here
-//! is it known how long a batch really took to arrive.
+//! is it known how long a batch really took to arrive. And what is counted of samples (where they were found, bytes read) travels with their batch and is
+//! added when the trainer gets it, so that at every moment these counts are those of the batches it has had.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
+use sutler_engine::Counts;
 
 /// How often figures travel with batches: finding quantiles takes longer than sending a small batch.
 pub const FIGURES_EVERY: Duration = Duration::from_millis(100);
@@ -23,6 +25,7 @@ pub struct Figures {
     samples: u64,
     batches: u64,
     failed: u64,
+    counts: Counts,
     waited: Duration,
     trained: Duration,
 }
@@ -61,9 +64,10 @@ impl Figures {
     }
 
     /// A batch was delivered.
-    pub fn delivered(&mut self, clock: &mut Clock, samples: usize) {
+    pub fn delivered(&mut self, clock: &mut Clock, samples: usize, counts: Counts) {
         self.samples += samples as u64;
         self.batches += 1;
+        self.count(counts);
         let now = Instant::now();
         let asked = clock.waiting_since.take().unwrap_or(now);
         self.waited += now.saturating_duration_since(asked);
@@ -77,6 +81,11 @@ impl Figures {
         if let (Some(answered), Some(asked)) = (clock.answered.take(), clock.waiting_since.take()) {
             self.trained += asked.saturating_duration_since(answered);
         }
+    }
+
+    /// So much was counted, too.
+    pub fn count(&mut self, counts: Counts) {
+        self.counts = self.counts.plus(counts);
     }
 
     /// Samples failed.
@@ -98,6 +107,9 @@ impl Figures {
         all.insert("samples".into(), self.samples.into());
         all.insert("batches".into(), self.batches.into());
         all.insert("failed".into(), self.failed.into());
+        if let Ok(Value::Object(counts)) = serde_json::to_value(self.counts) {
+            all.extend(counts);
+        }
         all.insert("seconds".into(), (waited + trained).into());
         all.insert("wait_seconds".into(), waited.into());
         let transport = waited - fetch - prep;
@@ -117,6 +129,8 @@ fn sum(one: &Value, other: &Value) -> Value {
             _ => (a.as_f64().unwrap_or(0.0) + b.as_f64().unwrap_or(0.0)).into(),
         },
         (Value::Object(a), Value::Object(b)) if is_summary(a) && is_summary(b) => mix(a, b),
+        // A series cannot be added to another; the one that goes on is the one of interest.
+        (Value::Object(_), Value::Object(b)) if b.contains_key("series") => other.clone(),
         (Value::Object(a), Value::Object(b)) => {
             let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
             let part = |map: &Map<String, Value>, name| map.get(name).cloned().unwrap_or(Value::Null);
@@ -164,6 +178,7 @@ mod tests {
                 "storage_reads": reads,
                 "stalls": { "fetch": 0.5 },
                 "stages": [["decode", { "count": count, "mean": mean, "p50": mean, "p99": mean }]],
+                "slow_share": { "mean": mean, "series": [mean, mean] },
             })
         };
         let mut figures = Figures::default();
@@ -173,6 +188,7 @@ mod tests {
         let all = sum(&figures.before, &figures.now);
         assert_eq!(all["storage_reads"], 7);
         assert_eq!(all["stalls"]["fetch"], 1.0);
+        assert_eq!(all["slow_share"], json!({ "mean": 2.0, "series": [2.0, 2.0] }));
         assert_eq!(
             all["stages"][0],
             json!(["decode", { "count": 40, "mean": 1.75, "p50": 1.75, "p99": 1.75 }])
@@ -182,11 +198,13 @@ mod tests {
     #[test]
     fn the_parts_of_the_time_add_up() {
         let mut figures = Figures::default();
-        figures.note(json!({ "stalls": { "fetch": 1e9, "prep": 1.0 } }));
+        figures.note(json!({ "stalls": { "fetch": 1e9, "prep": 1.0 }, "storage_reads": 99 }));
         let mut clock = Clock::default();
         clock.ask();
         std::thread::sleep(Duration::from_millis(2));
-        figures.delivered(&mut clock, 4);
+        let counts = Counts { storage_reads: 3, ..Counts::default() };
+        figures.delivered(&mut clock, 4, counts);
+        figures.count(counts);
         clock.ask();
         figures.ended(&mut clock);
         let all = figures.snapshot();
@@ -194,5 +212,6 @@ mod tests {
         let parts = part("fetch") + part("prep") + part("transport") + part("trainer");
         assert!((parts - all["seconds"].as_f64().unwrap()).abs() < 1e-9, "{all}");
         assert_eq!((&all["samples"], &all["batches"]), (&json!(4), &json!(1)));
+        assert_eq!(all["storage_reads"], 6, "whatever the agent said");
     }
 }

@@ -9,12 +9,12 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sutler_core::SampleId;
-use sutler_engine::{Failure, RunError};
+use sutler_engine::{Counts, Failure, RunError};
 
 use crate::spec::{EpochSpec, JobSpec};
 
 /// Changes whenever an agent and a client of different versions would misunderstand each other.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// The number of a connection's first request, which is the greeting.
 pub const HELLO: u64 = 1;
@@ -66,7 +66,7 @@ pub enum Answer {
     /// To `Hello`.
     Welcome { version: String, threads: usize },
     /// To `Open`. The batch memory comes along, where samples have one size.
-    Opened { slots: Option<Slots>, row_bytes: Option<usize> },
+    Opened { slots: Option<Slots>, row_bytes: Option<usize>, beside_bytes: usize },
     /// To `Start` and whatever changes the plan: how many batches the run has in all, once that is known.
     Planned { batches: Option<u64> },
     /// To `Next`: here they are. A file that comes along belongs to the last of them.
@@ -74,9 +74,9 @@ pub enum Answer {
     /// To `Next`: nothing was ready in a while; ask again.
     NotYet,
     /// To `Next`: the epoch is over.
-    End { failures: Vec<Bad>, figures: Value },
+    End { failures: Vec<Bad>, counts: Counts, figures: Value },
     /// To `Next`: the run cannot go on.
-    Broken { error: Box<Breakage>, failures: Vec<Bad> },
+    Broken { error: Box<Breakage>, failures: Vec<Bad>, counts: Counts },
     /// To `CallOff`.
     CalledOff,
     /// To `Figures` and `Status`.
@@ -120,6 +120,8 @@ pub struct Delivered {
     pub consumed: u64,
     /// Samples that failed since the batch before it.
     pub failures: Vec<Bad>,
+    /// What was counted since the batch before it.
+    pub counts: Counts,
     /// The job's figures, now and then.
     pub figures: Option<Value>,
 }

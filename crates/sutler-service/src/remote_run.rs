@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sutler_core::{EpochPlan, Ledger, SampleId};
-use sutler_engine::{Batch, Next, OwnSample, Received, Run, RunError};
+use sutler_engine::{Batch, Counts, Next, OwnSample, Received, Run, RunError};
 
 use crate::client::{Alone, ClientError, Life, RemoteJob, Standing, batches_together, nonsense};
 use crate::connection::Reply;
@@ -54,6 +54,7 @@ struct Arrived {
     batch: Batch,
     consumed: u64,
     failures: Vec<Bad>,
+    counts: Counts,
 }
 
 impl RemoteJob {
@@ -255,16 +256,18 @@ impl RemoteRun {
                 let file = if matches!(delivered.place, Place::Slot { .. }) { None } else { file.take() };
                 self.receive(agent, delivered, file)
             }),
-            Answer::End { failures, figures } => {
+            Answer::End { failures, counts, figures } => {
                 self.job.note_bad(self.number, failures);
                 self.ended = true;
                 let mut book = self.job.figures();
                 book.note(figures);
+                book.count(counts);
                 book.ended(&mut self.clock);
                 Ok(())
             }
-            Answer::Broken { error, failures } => {
+            Answer::Broken { error, failures, counts } => {
                 self.job.note_bad(self.number, failures);
+                self.job.figures().count(counts);
                 let error = RunError::from(*error);
                 self.broken = Some(error.clone());
                 Err(error.into())
@@ -306,30 +309,30 @@ impl RemoteRun {
             positions: delivered.positions,
             owned,
         };
-        let batch = Batch::received(delivered.index, agent.row, memory, samples);
+        let batch = Batch::received(delivered.index, agent.shape, memory, samples);
         if let Some(figures) = delivered.figures {
             self.job.figures().note(figures);
         }
         self.note_arrival(&batch, delivered.consumed);
-        let (consumed, failures) = (delivered.consumed, delivered.failures);
-        self.arrived.push_back(Arrived { batch, consumed, failures });
+        let Delivered { consumed, failures, counts, .. } = delivered;
+        self.arrived.push_back(Arrived { batch, consumed, failures, counts });
         Ok(())
     }
 
     /// Gives the consumer a batch that has come.
     fn hand_over(&mut self) -> Option<Batch> {
-        let Arrived { batch, consumed, failures } = self.arrived.pop_front()?;
+        let Arrived { batch, consumed, failures, counts } = self.arrived.pop_front()?;
         self.job.note_bad(self.number, failures);
-        self.note_delivered(&batch, consumed);
+        self.note_delivered(&batch, consumed, counts);
         Some(batch)
     }
 
     /// A batch is in the consumer's hands.
-    fn note_delivered(&mut self, batch: &Batch, consumed: u64) {
+    fn note_delivered(&mut self, batch: &Batch, consumed: u64, counts: Counts) {
         if self.job.spec().lateness.is_none() {
             self.consumed = consumed;
         }
-        self.job.figures().delivered(&mut self.clock, batch.len());
+        self.job.figures().delivered(&mut self.clock, batch.len(), counts);
     }
 
     /// A batch has come: the rest of the epoch is what comes after it.
@@ -362,7 +365,9 @@ impl RemoteRun {
                 self.alone.insert((run, 0))
             }
         };
+        let before = alone.job.metrics().counts();
         let answer = run.next(deadline.saturating_duration_since(Instant::now()));
+        let counts = alone.job.metrics().counts().since(before);
         let consumed = run.cursor().consumed;
         let failures = alone.job.failures_from(*noted);
         *noted += failures.len();
@@ -370,14 +375,19 @@ impl RemoteRun {
         match &answer {
             Ok(Next::Batch(batch)) => {
                 self.note_arrival(batch, consumed);
-                self.note_delivered(batch, consumed);
+                self.note_delivered(batch, consumed, counts);
             }
             Ok(Next::End) => {
                 self.ended = true;
-                self.job.figures().ended(&mut self.clock);
+                let mut book = self.job.figures();
+                book.count(counts);
+                book.ended(&mut self.clock);
             }
             Ok(Next::TimedOut) => {}
-            Err(error) => self.broken = Some(error.clone()),
+            Err(error) => {
+                self.job.figures().count(counts);
+                self.broken = Some(error.clone());
+            }
         }
         Ok(answer?)
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::MemfdFlags;
 use serde_json::Value;
 use sutler_core::OrderError;
-use sutler_engine::{Batch, Job, Next, OwnSample, RowSpec, Run};
+use sutler_engine::{Batch, Counts, Job, Next, OwnSample, RowSpec, Run};
 
 use crate::agent::{Agent, JobEntry, Progress};
 use crate::catalogue::CatalogueError;
@@ -44,6 +44,8 @@ pub struct Session<'a> {
     /// Delivered batches by their slots, until the client says that it has done with them.
     held: HashMap<usize, Batch>,
     figures_sent: Instant,
+    /// What the client knows of what was counted.
+    counts_told: Counts,
     /// How far the run is that was begun last, by its number.
     progress: Option<(u64, Progress)>,
 }
@@ -59,6 +61,7 @@ impl<'a> Session<'a> {
             failures_told: (0, 0),
             held: HashMap::new(),
             figures_sent: Instant::now(),
+            counts_told: Counts::default(),
             progress: None,
         }
     }
@@ -97,7 +100,8 @@ impl<'a> Session<'a> {
             Request::Start { run, epoch } => {
                 let job = self.job.as_ref().ok_or_else(no_job)?;
                 let started = epoch
-                    .start(self.agent.engine(), job)
+                    .check_part(self.samples)
+                    .and_then(|()| epoch.start(self.agent.engine(), job))
                     .map_err(|error| Refused(Refusal::Value, error.to_string()))?;
                 let batches = started.batches();
                 self.progress = Some((run, Progress { epoch: epoch.epoch, batches: 0, planned: batches }));
@@ -175,7 +179,8 @@ impl<'a> Session<'a> {
         let job = opened.inspect_err(|_| shelf.leave(self.number))?;
         let job = shelf.seat(self.number, &spec, job);
         let slots = job.arena().map(|arena| arena.slots());
-        let row_bytes = match job.row() {
+        let shape = job.block_shape();
+        let row_bytes = match shape.row {
             RowSpec::Fixed { bytes } => Some(bytes),
             RowSpec::Varies => None,
         };
@@ -185,7 +190,8 @@ impl<'a> Session<'a> {
         })?;
         self.job = Some(job);
         self.samples = samples;
-        Ok(Answer::Opened { slots: slots.map(|(bytes, count)| Slots { bytes, count }), row_bytes })
+        let slots = slots.map(|(bytes, count)| Slots { bytes, count });
+        Ok(Answer::Opened { slots, row_bytes, beside_bytes: shape.beside })
     }
 
     fn change(
@@ -223,13 +229,13 @@ impl<'a> Session<'a> {
                 // What ends a run is said again when the client asks for more.
                 Ok(Next::End) | Err(_) if !batches.is_empty() => break,
                 Ok(Next::End) => {
-                    let failures = self.new_failures(&job, run);
-                    return Ok((Answer::End { failures, figures: figures(&job)? }, None));
+                    let (failures, counts) = (self.new_failures(&job, run), self.new_counts(&job));
+                    return Ok((Answer::End { failures, counts, figures: figures(&job)? }, None));
                 }
                 Err(error) => {
-                    let failures = self.new_failures(&job, run);
+                    let (failures, counts) = (self.new_failures(&job, run), self.new_counts(&job));
                     let error = Box::new((&error).into());
-                    return Ok((Answer::Broken { error, failures }, None));
+                    return Ok((Answer::Broken { error, failures, counts }, None));
                 }
             }
         }
@@ -263,6 +269,7 @@ impl<'a> Session<'a> {
             positions: batch.positions().to_vec(),
             consumed,
             failures,
+            counts: self.new_counts(job),
             figures: if due { Some(figures(job)?) } else { None },
             place,
         };
@@ -270,6 +277,15 @@ impl<'a> Session<'a> {
             self.held.insert(slot, batch);
         }
         Ok((delivered, file))
+    }
+
+    /// What was counted since this was last asked. A batch is counted when it is taken from its run, so directly after that these are its own counts, and
+    /// those of batches without a good sample before it.
+    fn new_counts(&mut self, job: &Job) -> Counts {
+        let counts = job.metrics().counts();
+        let new = counts.since(self.counts_told);
+        self.counts_told = counts;
+        new
     }
 
     /// The failures of a run that the client does not know; none of a run that another one has followed.

@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sutler_core::{
-    EpochPlan, Fingerprint, JobCursor, Ledger, OrderError, Permutation, SavedLedger, Shard, ShardError,
+    EpochPlan, Fingerprint, JobCursor, Ledger, OrderError, Permutation, SampleId, SavedLedger, Shard,
+    ShardError,
 };
 use sutler_engine::{
     ArenaError, AudioPreparation, DetectionPreparation, Engine, ErrorPolicy, ImagePreparation, Job,
-    JobOptions, Padding, Preparation, Run, ServingOrder, StartError, audio_headers,
+    JobOptions, Padding, Preparation, Run, ServingOrder, StartError, VolumePreparation, audio_headers,
 };
 use sutler_media::audio::{self, Header};
-use sutler_media::{Layout, Limits, Pipeline, PipelineOptions};
+use sutler_media::{Layout, Limits, Pipeline, PipelineOptions, volume};
 use sutler_store::cache::{Cache, CacheError};
 use sutler_store::{
     CocoOptions, Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Source, StoreError,
@@ -51,6 +52,13 @@ pub enum MediaSpec {
         /// Files that say they are longer, in seconds, do not belong to the dataset.
         seconds_max: Option<f64>,
     },
+    /// Volumes with labels.
+    Volume {
+        /// Those with more values are refused.
+        values_max: u64,
+        /// How many channels each has.
+        channels: usize,
+    },
 }
 
 /// Where the samples of a dataset are listed.
@@ -66,6 +74,14 @@ pub enum ListingSpec {
         extensions: Option<Vec<String>>,
         /// Whether a class may have no samples.
         allow_empty: bool,
+    },
+    /// Volumes and their labels, told apart by their names.
+    VolumeFolder {
+        /// The folder below which they lie.
+        #[serde(with = "path")]
+        root: PathBuf,
+        /// What the name of a volume ends in; by default `.npy`, `.nii` and `.nii.gz`.
+        extensions: Option<Vec<String>>,
     },
     /// A file that lists paths and labels.
     Manifest {
@@ -120,12 +136,20 @@ impl DatasetSpec {
                 let defaults = match self.media {
                     MediaSpec::Image { .. } => FolderOptions::default(),
                     MediaSpec::Audio { .. } => FolderOptions::audio(),
+                    MediaSpec::Volume { .. } => FolderOptions::volumes(),
                 };
                 let mut options = FolderOptions { allow_empty: *allow_empty, ..defaults };
                 if let Some(extensions) = extensions {
                     options.extensions.clone_from(extensions);
                 }
                 Listing::image_folder(root, &options, progress)
+            }
+            ListingSpec::VolumeFolder { root, extensions } => {
+                let mut options = FolderOptions::volumes();
+                if let Some(extensions) = extensions {
+                    options.extensions.clone_from(extensions);
+                }
+                Listing::volume_folder(root, &options, progress)
             }
             ListingSpec::Manifest { path, columns, root } => {
                 let options = ManifestOptions { root: root.clone(), columns: columns.clone() };
@@ -158,7 +182,9 @@ impl DatasetSpec {
     pub fn absolute(&self) -> std::io::Result<Self> {
         let mut listing = self.listing.clone();
         match &mut listing {
-            ListingSpec::ImageFolder { root, .. } => *root = std::path::absolute(&root)?,
+            ListingSpec::ImageFolder { root, .. } | ListingSpec::VolumeFolder { root, .. } => {
+                *root = std::path::absolute(&root)?;
+            }
             ListingSpec::Manifest { path, root, .. } => {
                 *path = std::path::absolute(&path)?;
                 *root = root.take().map(std::path::absolute).transpose()?;
@@ -171,11 +197,29 @@ impl DatasetSpec {
         Ok(Self { listing, ..self.clone() })
     }
 
+    /// How volumes of this dataset are prepared.
+    ///
+    /// # Errors
+    /// When it holds something else, as the sentence that says so.
+    pub fn volumes(
+        &self,
+        source: Arc<dyn Source>,
+        pipeline: Arc<volume::Pipeline>,
+        seed: u64,
+    ) -> Result<VolumePreparation, String> {
+        let MediaSpec::Volume { values_max, channels } = self.media else {
+            return Err("the samples are no volumes".to_owned());
+        };
+        let limits = volume::Limits { values_max };
+        VolumePreparation::new(source, pipeline, limits, channels, seed)
+            .ok_or_else(|| "the dataset lists no labels for its volumes".to_owned())
+    }
+
     /// The folder or file it is listed from.
     #[must_use]
     pub fn place(&self) -> &Path {
         match &self.listing {
-            ListingSpec::ImageFolder { root, .. } => root,
+            ListingSpec::ImageFolder { root, .. } | ListingSpec::VolumeFolder { root, .. } => root,
             ListingSpec::Manifest { path, .. } | ListingSpec::Coco { path, .. } => path,
         }
     }
@@ -279,7 +323,7 @@ impl JobSpec {
         cache: Option<Arc<Cache>>,
     ) -> Result<ImagePreparation, JobError> {
         let MediaSpec::Image { pixels_max } = self.dataset.media else {
-            return Err(JobError::Pipeline("the samples are sound, not pictures".to_owned()));
+            return Err(JobError::Pipeline("the samples are no pictures".to_owned()));
         };
         let options = PipelineOptions { dct_scaling: self.dct_scaling };
         let pipeline = Pipeline::from_json(&self.operations, options)
@@ -292,6 +336,13 @@ impl JobSpec {
             seed: self.seed,
             cache,
         })
+    }
+
+    /// How these volumes are prepared.
+    fn volumes(&self, source: Arc<dyn Source>) -> Result<VolumePreparation, JobError> {
+        let pipeline = volume::Pipeline::from_json(&self.operations)
+            .map_err(|error| JobError::Pipeline(error.to_string()))?;
+        self.dataset.volumes(source, Arc::new(pipeline), self.seed).map_err(JobError::Pipeline)
     }
 
     /// The job over these samples.
@@ -330,6 +381,7 @@ impl JobSpec {
                     padding,
                 })
             }
+            MediaSpec::Volume { .. } => Arc::new(self.volumes(source)?),
         };
         let options = JobOptions {
             batch_size: self.batch_size,
@@ -390,6 +442,9 @@ pub struct EpochSpec {
     pub done: Option<Ledger>,
     /// Where its order comes from.
     pub sequence: SequenceSpec,
+    /// Where it is an epoch of a part of the dataset, whose order is its own: the samples of that part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Vec<SampleId>>,
 }
 
 /// Where the order of an epoch comes from.
@@ -473,6 +528,17 @@ impl EpochSpec {
         Ok(engine.start_shared(job, &self.whole_plan()?, self.epoch, &done)?)
     }
 
+    /// Checks that a part names samples of the dataset, which has so many.
+    ///
+    /// # Errors
+    /// When it names others.
+    pub fn check_part(&self, samples: u32) -> Result<(), EpochError> {
+        let outside = self.part.iter().flatten().find(|sample| sample.0 >= samples);
+        outside.map_or(Ok(()), |sample| {
+            Err(OrderError::NoSuchSample { index: u64::from(sample.0), samples }.into())
+        })
+    }
+
     fn whole_plan(&self) -> Result<EpochPlan, EpochError> {
         let cursor = JobCursor { epoch: self.epoch, consumed: self.consumed };
         Ok(match self.sequence {
@@ -484,9 +550,13 @@ impl EpochSpec {
                     Permutation::identity(samples)
                 };
                 let spec = sutler_core::JobSpec { batch_size, drop_last, shard };
-                match &self.before {
+                let plan = match &self.before {
                     Some(before) => EpochPlan::dealt_anew(permutation, before, &spec, cursor)?,
                     None => EpochPlan::new(permutation, &spec, cursor)?,
+                };
+                match &self.part {
+                    Some(part) => plan.of_part(part.clone())?,
+                    None => plan,
                 }
             }
             SequenceSpec::Drawn { batch_size, drop_last } => {
@@ -596,7 +666,9 @@ mod tests {
             rank: 0,
             world_size: 1,
         };
-        let epoch = EpochSpec { epoch: 2, consumed: 1, before: Some(before), done: Some(done), sequence };
+        let part = Some((0..10).rev().map(SampleId).collect());
+        let epoch =
+            EpochSpec { epoch: 2, consumed: 1, before: Some(before), done: Some(done), sequence, part };
         let travelled: EpochSpec = serde_json::from_str(&serde_json::to_string(&epoch).unwrap()).unwrap();
         let samples = |epoch: &EpochSpec| {
             let plan = epoch.plan().unwrap();

@@ -100,7 +100,7 @@ fn epoch(number: u32) -> EpochSpec {
         rank: 0,
         world_size: 1,
     };
-    EpochSpec { epoch: number, consumed: 0, before: None, done: None, sequence }
+    EpochSpec { epoch: number, consumed: 0, before: None, done: None, sequence, part: None }
 }
 
 fn options(socket: &Path, patience: Duration) -> RemoteJobOptions {

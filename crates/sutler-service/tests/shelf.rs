@@ -106,8 +106,9 @@ fn job_spec(folder: &Path) -> JobSpec {
 /// Goes through these samples.
 fn serve(job: &Arc<RemoteJob>, samples: &[u64], of: u32) {
     let sequence = SequenceSpec::Drawn { batch_size: 4, drop_last: false };
-    let mut run: RemoteRun =
-        job.start(EpochSpec { epoch: 0, consumed: 0, done: None, before: None, sequence }).unwrap();
+    let mut run: RemoteRun = job
+        .start(EpochSpec { epoch: 0, consumed: 0, done: None, before: None, sequence, part: None })
+        .unwrap();
     run.extend(samples.to_vec(), of).unwrap();
     run.end_drawing().unwrap();
     let begun = Instant::now();

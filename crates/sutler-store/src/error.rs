@@ -19,6 +19,19 @@ pub enum StoreError {
         path: PathBuf,
     },
 
+    /// Storage that is none of the file system's.
+    #[error(
+        "{} cannot be read: {scheme}:// is not supported yet, only folders and files of a local or mounted file system \
+         are. {}.",
+        path.display(), scheme_remedy(scheme)
+    )]
+    Scheme {
+        /// The path as it was given.
+        path: PathBuf,
+        /// What stands before the colon.
+        scheme: String,
+    },
+
     /// A dataset folder turned out to be something else.
     #[error(
         "{} is not a folder. Pass the folder that holds one folder for each class, or list the samples in a manifest.",
@@ -50,6 +63,32 @@ pub enum StoreError {
         extensions: Vec<String>,
         /// What is there instead, and what to do about it.
         found: String,
+    },
+
+    /// A folder of volumes without a pair of image and labels.
+    #[error(
+        "Found no volume with labels in {}. {found} A pair is case_x.npy and case_y.npy, imaging.nii.gz and \
+         segmentation.nii.gz in a folder, or one name in a folder images and a folder labels; endings may be {}.",
+        root.display(), extensions.join(", ")
+    )]
+    NoPairs {
+        /// The dataset's folder.
+        root: PathBuf,
+        /// The extensions that were looked for.
+        extensions: Vec<String>,
+        /// What is there instead.
+        found: String,
+    },
+
+    /// Two files that are the same part of one sample.
+    #[error("{} and {} are both the {role} of one sample. Move one of them out of the dataset.", first.display(), second.display())]
+    TwoOfAKind {
+        /// Image or labels.
+        role: &'static str,
+        /// One file.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
     },
 
     /// A folder that contains itself by way of a link.
@@ -151,6 +190,15 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// There is nothing at a path, which may be because it is none.
+    pub(crate) fn missing(path: &std::path::Path) -> Self {
+        let path = path.to_owned();
+        match scheme(&path) {
+            Some(scheme) => Self::Scheme { scheme: scheme.to_owned(), path },
+            None => Self::Missing { path },
+        }
+    }
+
     /// Adds the line to an error about a manifest that does not know it yet.
     pub(crate) fn at_line(mut self, number: impl FnOnce() -> Option<u64>) -> Self {
         if let Self::Manifest { line: line @ None, .. } = &mut self {
@@ -164,9 +212,12 @@ impl StoreError {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Missing { .. } => "missing",
+            Self::Scheme { .. } => "scheme",
             Self::NotAFolder { .. } => "not_a_folder",
             Self::NoClasses { .. } => "no_classes",
             Self::EmptyClasses { .. } => "empty_classes",
+            Self::NoPairs { .. } => "no_pairs",
+            Self::TwoOfAKind { .. } => "two_of_a_kind",
             Self::LinkLoop { .. } => "link_loop",
             Self::Manifest { .. } => "manifest",
             Self::TooManySamples(_) => "too_many_samples",
@@ -180,6 +231,21 @@ impl StoreError {
                 _ => "io",
             },
         }
+    }
+}
+
+/// What a URL begins with. One slash is enough: whoever makes paths of URLs merges the two.
+fn scheme(path: &std::path::Path) -> Option<&str> {
+    let (scheme, _) = path.to_str()?.split_once(":/")?;
+    let named = scheme.len() > 1 && scheme.starts_with(|letter: char| letter.is_ascii_alphabetic());
+    let usual = |letter: char| letter.is_ascii_alphanumeric() || "+.-".contains(letter);
+    (named && scheme.chars().all(usual)).then_some(scheme)
+}
+
+fn scheme_remedy(scheme: &str) -> &'static str {
+    match scheme {
+        "file" => "Pass the path alone, without file://",
+        _ => "Mount the storage, or copy the dataset to a disk, and pass that path",
     }
 }
 
@@ -221,5 +287,28 @@ fn shortened(names: &[String]) -> String {
     match names.len().saturating_sub(NAMES_MAX) {
         0 => shown,
         more => format!("{shown} and {} more", grouped(more as u64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_not_just_missing() {
+        let told = |path: &str| StoreError::missing(path.as_ref()).to_string();
+        assert_eq!(
+            told("s3://bucket/train"),
+            "s3://bucket/train cannot be read: s3:// is not supported yet, only folders and files of a local or mounted \
+             file system are. Mount the storage, or copy the dataset to a disk, and pass that path."
+        );
+        assert!(
+            told("gs:/bucket/train").contains("gs:// is not supported yet"),
+            "two slashes may have become one"
+        );
+        assert!(told("file:///data").ends_with("Pass the path alone, without file://."));
+        for path in ["/data/train", "train", "a b:/c", "1:/x", "c:/x", ":/x"] {
+            assert!(told(path).starts_with("There is nothing at"), "{path}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Samples that are local files.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use sutler_core::{Fingerprint, SampleId};
@@ -66,6 +67,20 @@ impl Source for Files {
         buffer: &'a mut ReadBuffer,
     ) -> Result<(&'a [u8], u64), StoreError> {
         buffer.read_start(|path| self.listing.write_path(id, path), bytes, self.bytes_max)
+    }
+
+    fn read_ranges<'a>(
+        &self,
+        id: SampleId,
+        ranges: &mut dyn Iterator<Item = Range<u64>>,
+        buffer: &'a mut ReadBuffer,
+    ) -> Result<&'a [u8], StoreError> {
+        buffer.read_ranges(|path| self.listing.write_path(id, path), ranges, self.bytes_max)
+    }
+
+    fn partners(&self) -> Option<Arc<dyn Source>> {
+        let partners = Arc::clone(self.listing.partners()?);
+        Some(Arc::new(Self { listing: partners, io: self.io, bytes_max: self.bytes_max }))
     }
 
     fn encoded_bytes(&self, id: SampleId) -> Option<u64> {

@@ -40,7 +40,7 @@ pub use annotations::{Annotations, Category, LeftOut, Object, Picture};
 pub use coco::CocoOptions;
 pub use error::StoreError;
 pub use files::{Files, Io};
-pub use folder::{AUDIO_EXTENSIONS, FolderOptions, IMAGE_EXTENSIONS};
+pub use folder::{AUDIO_EXTENSIONS, FolderOptions, IMAGE_EXTENSIONS, VOLUME_EXTENSIONS};
 pub use listing::{Entry, Listing, NO_LABEL};
 pub use manifest::ManifestOptions;
 pub use progress::{Progress, Silent};

@@ -29,6 +29,8 @@ pub struct Listing {
     /// The boxes on its pictures, where it has such.
     annotations: Option<Arc<Annotations>>,
     fingerprint: Fingerprint,
+    /// What belongs to each sample beside its file, under the same ids.
+    partners: Option<Arc<Listing>>,
 }
 
 /// One sample of a [`Listing`], borrowed from it.
@@ -91,6 +93,25 @@ impl Listing {
         self.fingerprint
     }
 
+    /// The files that belong to the samples beside their own, under the same ids: the labels of volumes.
+    #[must_use]
+    pub fn partners(&self) -> Option<&Arc<Listing>> {
+        self.partners.as_ref()
+    }
+
+    /// The same with a further file for each sample.
+    ///
+    /// # Panics
+    /// When there are not as many.
+    pub(crate) fn with_partners(mut self, partners: Listing) -> Self {
+        assert_eq!(self.len(), partners.len(), "a partner for each sample");
+        let mut builder = FingerprintBuilder::default();
+        builder.add(self.fingerprint.0.to_le_bytes()).add(partners.fingerprint.0.to_le_bytes());
+        self.fingerprint = builder.finish();
+        self.partners = Some(Arc::new(partners));
+        self
+    }
+
     /// The sample with this id.
     ///
     /// # Panics
@@ -144,11 +165,15 @@ impl Listing {
                 unreachable!("a part of a listing has no more samples than the whole: {error}");
             }
         }
-        match &self.annotations {
+        let part = match &self.annotations {
             None => table.into_listing(&self.root, self.classes.clone()),
             Some(annotations) => {
                 table.into_annotated_listing(&self.root, annotations.select(kept.into_iter()))
             }
+        };
+        match &self.partners {
+            Some(partners) => part.with_partners(partners.retain(keep)),
+            None => part,
         }
     }
 
@@ -276,7 +301,7 @@ impl Table {
         self.name_ends.shrink_to_fit();
         let fingerprint = self.fingerprint(&classes, annotations.as_ref());
         let annotations = annotations.map(Arc::new);
-        Listing { root: root.to_owned(), classes, table: self, annotations, fingerprint }
+        Listing { root: root.to_owned(), classes, table: self, annotations, fingerprint, partners: None }
     }
 
     fn fingerprint(&self, classes: &[String], annotations: Option<&Annotations>) -> Fingerprint {

@@ -10,6 +10,7 @@
 
 use std::ffi::{CStr, OsStr};
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -54,7 +55,7 @@ impl ReadBuffer {
         self.samples_read
     }
 
-    /// How many bytes those samples had.
+    /// How many bytes were read: of all samples, and of parts that were read of some.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read
@@ -110,24 +111,61 @@ impl ReadBuffer {
         let (file, path, size) = open_sized(&mut self.path, write_path, Io::Buffered, bytes_max)?;
         let wanted = bytes.min(size as usize);
         let start = make_room(&mut self.bytes, wanted, 1);
-        let mut filled = 0;
-        while filled < wanted {
-            match rustix::io::pread(&file, &mut self.bytes[start + filled..start + wanted], filled as u64) {
-                Ok(0) => {
-                    let found = Some(filled as u64);
-                    return Err(StoreError::Changed {
-                        path: owned(path),
-                        bytes_opened: size,
-                        bytes_found: found,
-                    });
-                }
-                Ok(read) => filled += read,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(read_failure(path, errno)),
-            }
-        }
+        read_exactly(&file, path, size, 0, &mut self.bytes[start..start + wanted])?;
+        self.bytes_read += wanted as u64;
         Ok((&self.bytes[start..start + wanted], size))
     }
+
+    /// Reads some ranges of the file whose path `write_path` writes, one after the other. Through the page cache: ranges begin and end where
+    /// samples want it, and not where blocks of the disk do.
+    pub(crate) fn read_ranges(
+        &mut self,
+        write_path: impl FnOnce(&mut Vec<u8>),
+        ranges: &mut dyn Iterator<Item = Range<u64>>,
+        bytes_max: u64,
+    ) -> Result<&[u8], StoreError> {
+        let (file, path, size) = open_sized(&mut self.path, write_path, Io::Buffered, bytes_max)?;
+        let ranges: Vec<Range<u64>> = ranges.collect();
+        // No range is longer than the file, or it would end beyond it.
+        let wanted: u64 = ranges.iter().map(|range| range.end.saturating_sub(range.start).min(size)).sum();
+        let start = make_room(&mut self.bytes, wanted as usize, 1);
+        let mut filled = start;
+        for range in ranges {
+            let bytes = range.end.saturating_sub(range.start).min(size) as usize;
+            read_exactly(&file, path, size, range.start, &mut self.bytes[filled..filled + bytes])?;
+            filled += bytes;
+        }
+        self.samples_read += 1;
+        self.bytes_read += wanted;
+        Ok(&self.bytes[start..filled])
+    }
+}
+
+/// Fills `space` from this place of the file on.
+fn read_exactly(
+    file: &OwnedFd,
+    path: &CStr,
+    size: u64,
+    offset: u64,
+    space: &mut [u8],
+) -> Result<(), StoreError> {
+    let mut filled = 0;
+    while filled < space.len() {
+        match rustix::io::pread(file, &mut space[filled..], offset + filled as u64) {
+            Ok(0) => {
+                let found = Some(offset + filled as u64);
+                return Err(StoreError::Changed {
+                    path: owned(path),
+                    bytes_opened: size,
+                    bytes_found: found,
+                });
+            }
+            Ok(read) => filled += read,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(read_failure(path, errno)),
+        }
+    }
+    Ok(())
 }
 
 /// Opens the file whose path `write_path` writes, which must be one and no larger than allowed, and tells its size.

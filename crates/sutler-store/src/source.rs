@@ -1,5 +1,6 @@
 //! What the engine needs of a place where samples are kept.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use sutler_core::{Fingerprint, SampleId};
@@ -45,6 +46,23 @@ pub trait Source: Send + Sync {
         buffer: &'a mut ReadBuffer,
     ) -> Result<(&'a [u8], u64), StoreError> {
         self.read(id, buffer).map(|all| (all, all.len() as u64))
+    }
+
+    /// Some ranges of an encoded sample, which do not overlap and go forward, one after the other. Where a part costs as much as all of it, all
+    /// of it may be read.
+    ///
+    /// # Errors
+    /// When the sample cannot be read, or ends before the last range does.
+    fn read_ranges<'a>(
+        &self,
+        id: SampleId,
+        ranges: &mut dyn Iterator<Item = Range<u64>>,
+        buffer: &'a mut ReadBuffer,
+    ) -> Result<&'a [u8], StoreError>;
+
+    /// Where what belongs to each sample beside it is kept, under the same ids: the labels of volumes.
+    fn partners(&self) -> Option<Arc<dyn Source>> {
+        None
     }
 
     /// How large an encoded sample is, where that can be told without reading it. A wrong or missing answer does no harm: it is for

@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
+pub(crate) use sutler_core::{counted, grouped};
+
 /// Compares two names as Python compares the strings it makes of them.
 pub(crate) fn code_point_order(left: &[u8], right: &[u8]) -> Ordering {
     if is_utf8(left) && is_utf8(right) { left.cmp(right) } else { code_points(left).cmp(code_points(right)) }
@@ -35,24 +37,6 @@ pub(crate) fn readable(bytes: &[u8]) -> String {
     text
 }
 
-/// `1204` as `1,204`.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (position, digit) in digits.chars().enumerate() {
-        if position > 0 && (digits.len() - position).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// `1 file`, `1,204 files`.
-pub(crate) fn counted(number: u64, noun: &str) -> String {
-    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
-}
-
 /// At most the first eighty characters: a message quotes a value and does not reprint a file.
 pub(crate) fn excerpt(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(80) {
@@ -76,14 +60,6 @@ mod tests {
         assert_eq!(code_point_order(b"\xff", astral), Ordering::Less);
         assert_eq!(code_point_order(b"\xff", b"\xff"), Ordering::Equal);
         assert_eq!(code_point_order(b"a", b"a\xff"), Ordering::Less);
-    }
-
-    #[test]
-    fn numbers_are_grouped_by_thousands() {
-        let shown: Vec<_> = [0, 12, 123, 1204, 123_456, 1_234_567].map(grouped).into();
-        assert_eq!(shown, ["0", "12", "123", "1,204", "123,456", "1,234,567"]);
-        assert_eq!(counted(1, "file"), "1 file");
-        assert_eq!(counted(2000, "file"), "2,000 files");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! wake up, so that a late wake-up delays one thread and costs the server nothing: while there is a queue, the rate is exact.
 //! When nobody asks, the time is lost, as it is with a disk; so no stretch of time ever sees more than the rate.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,16 @@ impl ByteRate {
         Ok(())
     }
 
+    /// Reads, and returns when the turn that takes is over.
+    fn slow<'a>(&self, read: impl FnOnce() -> Result<&'a [u8], StoreError>) -> Result<&'a [u8], StoreError> {
+        let asked = Instant::now();
+        let bytes = read()?;
+        // What the read itself took counts towards its turn, so that a rate the source can keep is kept.
+        let over = self.turn(asked, bytes.len());
+        std::thread::sleep(over.saturating_duration_since(Instant::now()));
+        Ok(bytes)
+    }
+
     /// Gives a turn of so many bytes to somebody who came at `asked`; returns when it is over.
     fn turn(&self, asked: Instant, bytes: usize) -> Instant {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,12 +110,36 @@ impl Source for Throttled {
     }
 
     fn read<'a>(&self, id: SampleId, buffer: &'a mut ReadBuffer) -> Result<&'a [u8], StoreError> {
-        let asked = Instant::now();
-        let bytes = self.inner.read(id, buffer)?;
-        // What the read itself took counts towards its turn, so that a rate the source can keep is kept.
-        let over = self.rate.turn(asked, bytes.len());
-        std::thread::sleep(over.saturating_duration_since(Instant::now()));
-        Ok(bytes)
+        self.rate.slow(|| self.inner.read(id, buffer))
+    }
+
+    fn read_start<'a>(
+        &self,
+        id: SampleId,
+        bytes: usize,
+        buffer: &'a mut ReadBuffer,
+    ) -> Result<(&'a [u8], u64), StoreError> {
+        let mut length = 0;
+        let start = self.rate.slow(|| {
+            let (start, whole) = self.inner.read_start(id, bytes, buffer)?;
+            length = whole;
+            Ok(start)
+        })?;
+        Ok((start, length))
+    }
+
+    fn read_ranges<'a>(
+        &self,
+        id: SampleId,
+        ranges: &mut dyn Iterator<Item = Range<u64>>,
+        buffer: &'a mut ReadBuffer,
+    ) -> Result<&'a [u8], StoreError> {
+        self.rate.slow(|| self.inner.read_ranges(id, ranges, buffer))
+    }
+
+    fn partners(&self) -> Option<Arc<dyn Source>> {
+        let partners = Self::new(self.inner.partners()?, Arc::clone(&self.rate));
+        Some(Arc::new(partners))
     }
 
     fn encoded_bytes(&self, id: SampleId) -> Option<u64> {

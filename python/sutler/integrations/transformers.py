@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import default_data_collator
 
+from sutler._selection import origin_of
 from sutler._stream_reader import is_stream
 from sutler.datasets import NativeDataset
 from sutler.integrations.accelerate import PreparedLoader, prepare
@@ -72,7 +73,7 @@ class TrainerMixin:
                 "dataset. Leave TrainerMixin out for it, or give the dataset __getitem__ and __len__."
             )
         args = self.args
-        native = isinstance(dataset, NativeDataset)
+        native = isinstance(origin_of(dataset), NativeDataset)
         collator = self.data_collator
         if native:
             # The default makes dictionaries of dictionaries; a native dataset's parts are named without a copy.

@@ -13,7 +13,6 @@ from sutler.transforms.audio import (
     LogMel,
     MelSpectrogram,
     PreEmphasis,
-    Resample,
     SpecAugment,
     SpeedPerturb,
     TrimSilence,
@@ -32,18 +31,30 @@ from sutler.transforms.geometry import (
     ResizeShortest,
 )
 from sutler.transforms.interpolation import InterpolationMode
-from sutler.transforms.lowering import Lowered, lower, lower_audio, lower_detection
+from sutler.transforms.lowering import Lowered, lower, lower_audio, lower_detection, lower_volumes
 from sutler.transforms.policy import RandAugment, TrivialAugmentWide
+from sutler.transforms.resample import Resample
 from sutler.transforms.tail import run_tail
 from sutler.transforms.values import Normalize, RandomErasing, ToBGR255, ToDtype, ToImage, ToPureTensor
+from sutler.transforms.volumes import (
+    Cast,
+    ClipNormalize,
+    GaussianNoise,
+    RandBalancedCrop,
+    RandFlip,
+    RandomBrightness,
+)
 
 __all__ = [
+    "Cast",
     "CenterCrop",
+    "ClipNormalize",
     "ColorJitter",
     "Compose",
     "Dither",
     "FrameStack",
     "GaussianBlur",
+    "GaussianNoise",
     "InterpolationMode",
     "Lambda",
     "LogMel",
@@ -53,6 +64,9 @@ __all__ = [
     "Pad",
     "PreEmphasis",
     "RandAugment",
+    "RandBalancedCrop",
+    "RandFlip",
+    "RandomBrightness",
     "RandomCrop",
     "RandomErasing",
     "RandomGrayscale",
@@ -74,5 +88,6 @@ __all__ = [
     "lower",
     "lower_audio",
     "lower_detection",
+    "lower_volumes",
     "run_tail",
 ]

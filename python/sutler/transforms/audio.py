@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
-from sutler import _sutler
-from sutler.transforms.base import Op, Transform
+from sutler.transforms.base import Medium, Op
+from sutler.transforms.media import MediaTransform
 
 __all__ = [
     "AudioTransform",
@@ -17,7 +15,6 @@ __all__ = [
     "LogMel",
     "MelSpectrogram",
     "PreEmphasis",
-    "Resample",
     "SpecAugment",
     "SpeedPerturb",
     "TrimSilence",
@@ -25,70 +22,15 @@ __all__ = [
 ]
 
 
-class AudioTransform(Transform):
+class AudioTransform(MediaTransform):
     """The base of the transforms on sound. They describe a step, which native threads of a loader run."""
 
-    def _check(self) -> None:
-        """Has the native side look at the parameters, while the line at fault is still on the stack."""
-        before = [] if self.on_signal else MelSpectrogram().ops
-        try:
-            _sutler.Pipeline.audio(json.dumps([*before, *self.ops], allow_nan=False))
-        except ValueError as error:
-            raise ValueError(re.sub(r"^Transform \d+ \((\w+)\) cannot be used", r"\1", str(error))) from None
-
+    medium: Medium = "sound"
     #: Whether it works on the signal; else on the features of a spectrogram.
     on_signal = True
 
-    def __call__(self, image: Any) -> Any:
-        """Raises: a transform on sound runs in a dataset."""
-        raise TypeError(
-            f"Sutler's transforms on sound describe a pipeline; pass {type(self).__name__} to sutler.AudioFolder"
-        )
-
-
-class Resample(AudioTransform):
-    """Change the sample rate, as ``torchaudio.transforms.Resample`` does.
-
-    Args:
-        orig_freq: the rate that all files must have; left out, each file's own is taken. A single number is the new
-            rate: ``Resample(16000)``.
-        new_freq: the rate to change to.
-        resampling_method: ``"sinc_interp_hann"`` or ``"sinc_interp_kaiser"``.
-        lowpass_filter_width: zero crossings of the filter on each side; more is sharper and slower.
-        rolloff: the share of the band that is let through.
-        beta: the shape of Kaiser's window.
-
-    Examples:
-        >>> from sutler import transforms as T
-        >>> T.Resample(new_freq=16000)
-        Resample(new_freq=16000, resampling_method=sinc_interp_hann, lowpass_filter_width=6, rolloff=0.99)
-    """
-
-    def __init__(
-        self,
-        orig_freq: int | None = None,
-        new_freq: int | None = None,
-        resampling_method: Literal["sinc_interp_hann", "sinc_interp_kaiser"] = "sinc_interp_hann",
-        lowpass_filter_width: int = 6,
-        rolloff: float = 0.99,
-        beta: float | None = None,
-    ) -> None:
-        if new_freq is None:
-            orig_freq, new_freq = None, orig_freq
-        if new_freq is None:
-            raise TypeError("Resample needs the new rate, as in Resample(new_freq=16000)")
-        self.orig_freq = orig_freq
-        self.new_freq = new_freq
-        self.resampling_method = resampling_method
-        self.lowpass_filter_width = lowpass_filter_width
-        self.rolloff = rolloff
-        self.beta = beta
-        self._check()
-
-    @property
-    def ops(self) -> list[Op]:
-        """One change of rate."""
-        return [{"op": "resample", **vars(self)}]
+    def _before(self) -> list[Op]:
+        return [] if self.on_signal else MelSpectrogram().ops
 
 
 class SpeedPerturb(AudioTransform):
@@ -384,7 +326,7 @@ class FrameStack(AudioTransform):
         return [{"op": "frame_stack", **vars(self)}]
 
 
-def audio_ops(steps: Iterable[AudioTransform]) -> list[Op]:
+def audio_ops(steps: Iterable[MediaTransform]) -> list[Op]:
     """The native operations of some steps, in order."""
     ops: list[Op] = []
     has_features = False

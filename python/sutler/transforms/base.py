@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-__all__ = ["Lambda", "NotNativeError", "Op", "Transform"]
+__all__ = ["Lambda", "Medium", "NotNativeError", "Op", "Transform"]
 
 Op = dict[str, Any]
 """One native operation: its name under `"op"`, and its parameters."""
+
+
+Medium = Literal["images", "sound", "volumes"]
+"""What a transform works on."""
 
 
 class NotNativeError(ValueError):
@@ -28,6 +32,9 @@ class Transform:
 
     random: ClassVar[bool] = False
     """Whether two runs over one image may differ."""
+
+    medium: Medium = "images"
+    """What it works on."""
 
     @property
     def ops(self) -> list[Op]:
@@ -70,10 +77,11 @@ class Lambda(Transform):
 
     The function, and whatever follows it, runs in Python. It gets what it would get in torchvision at the
     same place: a PIL image, or after `ToImage`, `ToDtype` or `Normalize` a tensor (channels, height, width).
+    On sound it gets a tensor, and on volumes a pair of tensors, image and labels.
 
     Args:
-        lambd: the function. It takes an image and returns one; in a `sutler.CocoDetection` it takes an image and
-            its target and returns both.
+        lambd: the function. It takes an image and returns one, or on volumes a pair; in a `sutler.CocoDetection` it
+            takes an image and its target, and returns both.
 
     Examples:
         >>> from sutler import transforms as T

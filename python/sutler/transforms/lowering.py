@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sutler.errors import PythonTransformWarning
-from sutler.transforms.audio import AudioTransform, audio_ops
-from sutler.transforms.base import Lambda, NotNativeError, Op, Transform
+from sutler.transforms.audio import audio_ops
+from sutler.transforms.base import Lambda, Medium, NotNativeError, Op, Transform
 from sutler.transforms.color import GaussianBlur
 from sutler.transforms.geometry import (
     CenterCrop,
@@ -31,11 +31,12 @@ from sutler.transforms.geometry import (
     Resize,
 )
 from sutler.transforms.interpolation import InterpolationMode
+from sutler.transforms.media import MediaTransform
 from sutler.transforms.parameters import fill_color
 from sutler.transforms.torchvision import Kind, Stage, children, generation, translate
 from sutler.transforms.values import Normalize, RandomErasing, ToBGR255, ToDtype, ToImage, ToPureTensor
 
-__all__ = ["Foreign", "Lowered", "flatten", "lower", "lower_audio", "lower_detection"]
+__all__ = ["Foreign", "Lowered", "flatten", "lower", "lower_audio", "lower_detection", "lower_volumes"]
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,9 @@ def lower(transform: object) -> Lowered:
         'pil'
     """
     steps = list(flatten(transform))
-    if any(isinstance(step, AudioTransform) for step in steps):
-        return lower_audio(transform)
+    for step in steps:
+        if isinstance(step, MediaTransform):
+            return _lower_media(transform, step.medium)
     assembly = _Assembly()
     static: int | None = None
     for position, step in enumerate(steps):
@@ -154,27 +156,48 @@ def lower_audio(transform: object) -> Lowered:
         >>> lowered.ops, lowered.tail
         ([{'op': 'pre_emphasis', 'coeff': 0.97}], [<built-in function abs>])
     """
+    return _lower_media(transform, "sound")
+
+
+def lower_volumes(transform: object) -> Lowered:
+    """The same for a pipeline on volumes: transforms of Sutler's, and after them perhaps functions of a pair.
+
+    Examples:
+        >>> from sutler import transforms as T
+        >>> [op["op"] for op in T.lower_volumes(T.Compose([T.RandBalancedCrop(64), T.RandFlip()])).ops]
+        ['rand_balanced_crop', 'rand_flip']
+    """
+    return _lower_media(transform, "volumes")
+
+
+#: One sample, by what a pipeline works on.
+_SAMPLES: dict[Medium, str] = {"images": "image", "sound": "clip", "volumes": "volume"}
+
+
+def _lower_media(transform: object, medium: Medium) -> Lowered:
     steps = list(flatten(transform))
-    native: list[AudioTransform] = []
+    native: list[MediaTransform] = []
     for step in steps:
-        if not isinstance(step, AudioTransform):
+        if not isinstance(step, MediaTransform) or step.medium != medium:
             break
         native.append(step)
     rest = steps[len(native) :]
     for step in rest:
-        if isinstance(step, AudioTransform):
-            raise ValueError(
-                f"{_name(step)} follows {_name(rest[0])}, which is Python's; transforms on sound run natively only, so "
-                "put functions behind them"
+        if not isinstance(step, Lambda) and step.medium != medium:
+            raise TypeError(
+                f"{_name(step)} is a transform on {step.medium}; this pipeline is one on {medium}"
             )
         if not isinstance(step, Lambda):
-            raise TypeError(f"{_name(step)} is a transform on images; this pipeline is one on sound")
+            raise ValueError(
+                f"{_name(step)} follows {_name(rest[0])}, which is Python's; transforms on {medium} run natively only, "
+                "so put functions behind them"
+            )
     static = next((place for place, step in enumerate(native) if step.random), len(native))
     return Lowered(
-        ops=audio_ops(native),
+        ops=audio_ops(native) if medium == "sound" else [op for step in native for op in step.ops],
         tail=[step.lambd for step in rest if isinstance(step, Lambda)],
         tail_input="tensor_float32",
-        notes=[_in_python(rest, "clip", "it is a Python function")] if rest else [],
+        notes=[_in_python(rest, _SAMPLES[medium], "it is a Python function")] if rest else [],
         static=static,
         asked_for=_is_asked_for(rest),
     )
@@ -190,9 +213,9 @@ def lower_detection(transform: object) -> Lowered:
         (['resize'], [<built-in function divmod>])
     """
     for step in flatten(transform):
-        if isinstance(step, AudioTransform):
+        if not isinstance(step, Lambda) and step.medium != "images":
             raise TypeError(
-                f"{_name(step)} is a transform on sound; this pipeline is one on pictures with boxes"
+                f"{_name(step)} is a transform on {step.medium}; this pipeline is one on pictures with boxes"
             )
     lowered = lower(transform)
     for function in lowered.tail:

@@ -36,6 +36,11 @@ DIFFERENCES = {
         sutler="It is a `ValueError` when the loader is made.",
         reason="An argument that cannot work should be refused where it is written.",
     ),
+    "wrong_types": Difference(
+        torch="A `collate_fn`, `worker_init_fn` or `generator` of a wrong type is accepted and fails where it is used.",
+        sutler="It is a `TypeError` when the loader is made, which names the argument.",
+        reason="An argument that cannot work should be refused where it is written.",
+    ),
     "timeout_without_workers": Difference(
         torch="A `timeout` without workers is accepted and fails with an `AssertionError` when iteration begins.",
         sutler="It has no effect.",

@@ -154,6 +154,20 @@ def test_a_prefetch_factor_of_zero_cannot_work(
         iter(loader)
 
 
+@pytest.mark.parametrize("name", ["collate_fn", "generator"])
+def test_arguments_of_a_wrong_type_are_type_errors(
+    load: Callable[..., Any], differs: Callable[[str], bool], name: str
+) -> None:
+    wrong: dict[str, Any] = {name: 5}
+    if differs("wrong_types"):
+        with pytest.raises(TypeError, match=f"{name} should be .* got 5"):
+            load(Numbers(4), shuffle=True, **wrong)
+        return
+    loader = load(Numbers(4), shuffle=True, **wrong)
+    with pytest.raises(TypeError):
+        next(iter(loader))
+
+
 def test_a_timeout_needs_workers(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
     loader = load(Numbers(4), timeout=5)
     if differs("timeout_without_workers"):

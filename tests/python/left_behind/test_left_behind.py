@@ -11,11 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from .rounds import Fault, Round, run
+from .rounds import Fault, Round, run, without_last_words
 
 #: Some fifteen seconds' worth. Seeds are new each time, so that these rounds add up over the runs.
 ROUNDS = int(os.environ.get("SUTLER_LEFT_BEHIND_ROUNDS", "8"))
 SEED = int(os.environ.get("SUTLER_LEFT_BEHIND_SEED", "0")) or random.randrange(1, 10**9)
+
+
+def test_only_pythons_own_last_words_are_forgiven() -> None:
+    head = "Exception ignored in: <module 'threading' from 'lib/threading.py'>\nTraceback (most recent call last):\n"
+    own = (
+        head
+        + '  File "lib/threading.py", line 1541, in _shutdown\n    def _shutdown():\n    \nKeyboardInterrupt: \n'
+    )
+    ours = head + '  File "sutler/_cuda.py", line 1, in close\nKeyboardInterrupt: \n'
+    other = "Exception ignored in: <function EngineRoom.__del__>\nKeyboardInterrupt: \n"
+    assert "Exception ignored" not in without_last_words(own)
+    assert "Exception ignored" in without_last_words(ours)
+    assert without_last_words(own + other).strip() == other.strip()
 
 
 def test_nothing_is_left_behind(photos: Path, tmp_path: Path) -> None:

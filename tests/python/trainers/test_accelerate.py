@@ -147,7 +147,7 @@ def test_skipping_batches_keeps_the_engine_and_the_epoch(
     accelerator: Any, augmented: sutler.ImageFolder, skipped: int, order: str
 ) -> None:
     def make() -> Loader:
-        sampler = torch.utils.data.DistributedSampler(augmented, num_replicas=2, rank=0)  # type: ignore[arg-type, var-annotated]
+        sampler = torch.utils.data.DistributedSampler(augmented, num_replicas=2, rank=0)  # type: ignore[var-annotated]
         if order == "own":
             return loader_of(augmented)
         if order == "sampler":

@@ -99,7 +99,7 @@ def test_a_checkpoint_in_an_epoch_goes_on_with_its_exact_rest(
     def train(model: Classifier, *callbacks: Any, checkpoint: str | None = None) -> Loader:
         loader = loader_of(augmented)
         if given_sampler:
-            sampler = torch.utils.data.DistributedSampler(augmented, num_replicas=1, rank=0)  # type: ignore[arg-type, var-annotated]
+            sampler = torch.utils.data.DistributedSampler(augmented, num_replicas=1, rank=0)  # type: ignore[var-annotated]
             loader = loader_of(augmented, shuffle=False, sampler=sampler)
         trainer_of(tmp_path, *callbacks, max_epochs=3).fit(model, loader, ckpt_path=checkpoint)
         return loader

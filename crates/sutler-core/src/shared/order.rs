@@ -158,6 +158,15 @@ impl SharedOrder {
         Ok(())
     }
 
+    /// What was handed out in an epoch that another has followed will not reach the trainer any more, if any of it is still on its way.
+    pub fn forget_epoch(&mut self, seat: Seat, epoch: u32) {
+        if let Some(place) = self.table.get_mut(seat)
+            && place.books.back().is_some_and(|(current, _)| *current != epoch)
+        {
+            place.books.retain(|(past, _)| *past != epoch);
+        }
+    }
+
     /// The next sample for a job.
     ///
     /// # Errors
@@ -244,6 +253,19 @@ impl SharedOrder {
         let Some(entry) = self.window.get(id) else { return false };
         let welcome = self.classes.key_of(entry.sample).welcome() & self.awake;
         self.table.get(seat).is_some() && welcome & bit_of(seat) != 0
+    }
+
+    /// A job has no use for an entry that is being prepared or stands ready, since no form of it serves what the job makes of samples: it is
+    /// not given it, in this epoch or a later one, and nobody keeps it for that job.
+    pub fn bar(&mut self, id: EntryId, seat: Seat) {
+        let Some(entry) = self.window.get(id).filter(|entry| entry.stage != Stage::Leaving) else { return };
+        let (sample, bit) = (entry.sample, bit_of(seat));
+        if self.table.get(seat).is_none() {
+            return;
+        }
+        self.window.mark_used(id, bit);
+        let key = self.classes.key_of(sample);
+        self.classes.place(sample, Key { barred: key.barred | (bit & key.lacking), ..key });
     }
 
     /// Something is to be put beside an entry that the job was told to take and has not [copied](Self::copied) yet. False where there is no

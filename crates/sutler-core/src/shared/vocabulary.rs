@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::EntryId;
-use crate::{Form, LedgerError, SampleId};
+use crate::{Form, LedgerError, SampleId, counted};
 
 /// How often a job passes the window by where nobody says otherwise, so that jobs at a constant distance do not go through the
 /// same parts of the dataset together for ever.
@@ -104,7 +104,7 @@ pub enum SharedError {
     #[error("this job has left the shared order; join again")]
     NotSeated,
     /// A new epoch begins when all samples of the last one are on their way.
-    #[error("epoch {epoch} still lacks {lacks} samples; quit it before another begins")]
+    #[error("epoch {epoch} still lacks {}; quit it before another begins", counted(u64::from(*lacks), "sample"))]
     EpochUnfinished {
         /// The epoch in progress.
         epoch: u32,
@@ -112,7 +112,7 @@ pub enum SharedError {
         lacks: u32,
     },
     /// A sample that the dataset does not have.
-    #[error("sample {sample} was named, but the dataset has {samples} samples")]
+    #[error("sample {sample} was named, but the dataset has {}", counted(u64::from(*samples), "sample"))]
     NoSuchSample {
         /// The id that was named.
         sample: u32,
@@ -124,7 +124,8 @@ pub enum SharedError {
     EpochRunning(u32),
     /// A ledger for another dataset.
     #[error(
-        "the ledger is for {ledger} samples, but the dataset has {samples}; resume with the dataset it was saved for"
+        "the ledger is for {}, but the dataset has {samples}; resume with the dataset it was saved for",
+        counted(u64::from(*ledger), "sample")
     )]
     OtherDataset {
         /// The length of the ledger.

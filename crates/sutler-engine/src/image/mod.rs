@@ -5,15 +5,18 @@ mod copies;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sutler_core::{Form, SampleId, SampleRng};
-use sutler_media::{DType, DecodedForm, DecodedLayout, Layout, Limits, Pipeline, Plan, Size, Worker, probe};
+use sutler_core::{Form, Hints, SampleId, SampleRng};
+use sutler_media::{
+    DType, DecodedForm, DecodedLayout, DecodedPixels, Layout, Limits, Pipeline, Plan, Size, Worker, probe,
+};
 use sutler_store::cache::Cache;
 use sutler_store::{ReadBuffer, Source};
 
 use self::copies::{Admitted, Copies, Read, read_encoded};
 
 use crate::{
-    Common, Exchange, Failure, Likeness, Place, Preparation, Preparer, Request, RowSpec, SampleRecord, Target,
+    Boundary, Common, Exchange, Failure, Likeness, NoBoundary, Place, Preparation, Preparer, Progress,
+    Request, RowSpec, SampleRecord, Target, Unfinished,
 };
 
 /// How the images of a job are prepared.
@@ -68,6 +71,10 @@ impl Preparation for ImagePreparation {
         }
     }
 
+    fn hints(&self, sample: SampleId, _epoch: u32) -> Hints {
+        hints(self.source.encoded_bytes(sample))
+    }
+
     fn label(&self, sample: SampleId) -> i64 {
         self.source.label(sample)
     }
@@ -101,6 +108,16 @@ enum Rest {
     After(DecodedLayout),
 }
 
+/// A sample that is decoded and has its transforms before it.
+struct Standing {
+    pixels: DecodedPixels,
+    plan: Plan,
+}
+
+fn hints(bytes: Option<u64>) -> Hints {
+    Hints { size: bytes.map(|bytes| bytes as f64), drawn: None }
+}
+
 impl Preparer for ImagePreparer {
     fn prepare(
         &mut self,
@@ -109,11 +126,50 @@ impl Preparer for ImagePreparer {
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
+        self.prepare_in_steps(sample, epoch, place, record, &mut NoBoundary).map(|_| ())
+    }
+
+    /// There is one boundary: the transforms after decoding are fused into few passes.
+    fn prepare_in_steps(
+        &mut self,
+        sample: SampleId,
+        epoch: u32,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+        boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
         let rest = match self.recall(sample, epoch, record) {
             Some(layout) => Rest::After(layout),
             None => self.decode(sample, epoch, None, record)?,
         };
-        self.finish(rest, sample, place, record)
+        record.decode = record.started.elapsed().saturating_sub(record.fetch);
+        if matches!(rest, Rest::All) && boundary.parks() {
+            let pixels = self.worker.put_aside();
+            let plan = std::mem::take(&mut self.plan);
+            return Ok(Progress::Parked(Box::new(Standing { pixels, plan })));
+        }
+        self.finish(rest, sample, place, record).map(|()| Progress::Finished)
+    }
+
+    fn go_on(
+        &mut self,
+        unfinished: Unfinished,
+        sample: SampleId,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+        _boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
+        let Ok(standing) = unfinished.downcast::<Standing>() else {
+            return Err(self.failure(
+                sample,
+                "internal",
+                "what was put aside of it is no picture".to_owned(),
+            ));
+        };
+        let Standing { pixels, plan } = *standing;
+        self.worker.take_up(pixels);
+        self.plan = plan;
+        self.finish(Rest::All, sample, place, record).map(|()| Progress::Finished)
     }
 
     fn prepare_with(
@@ -140,6 +196,7 @@ impl Preparer for ImagePreparer {
                 self.decode_given(sample, epoch, data, record)?
             }
         };
+        record.decode = record.started.elapsed().saturating_sub(record.fetch);
         self.finish(rest, sample, place, record)
     }
 }
@@ -179,8 +236,6 @@ impl ImagePreparer {
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
         let decoded = Instant::now();
-        record.decode = (decoded - record.started).saturating_sub(record.fetch);
-
         let out = match place.target() {
             None => return Ok(()),
             Some(Target::Row(row)) => row,
@@ -267,6 +322,7 @@ impl ImagePreparer {
         let read = if from_storage { source.read(sample, buffer) } else { Ok(&encoded[..]) };
         record.fetch = record.started.elapsed();
         let bytes = read.map_err(|error| failure(error.kind(), error.to_string()))?;
+        record.hints = hints(Some(bytes.len() as u64));
         if from_storage {
             record.storage_reads = 1;
             record.storage_bytes = bytes.len() as u64;

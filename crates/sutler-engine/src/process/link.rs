@@ -3,17 +3,19 @@
 //! Messages are a kind (1 byte), the length of the body (8 bytes, little-endian) and the body. File descriptors travel
 //! beside a header, as the socket allows. To the worker go `S` (the schema, with the shared memory), `C` (the cache), `K`
 //! (the keys of the samples that follow, where those are not numbers), `T` (samples, what the cache has of them, and the
-//! rows they go into) and `L` (rows asked for);
-//! back come `W` (where do the finished samples go? sent where the order did not say), `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order. A
+//! rows they go into), `L` (rows asked for), `G` (go on with the next transform), `H` (let the sample stand), `U` (take up
+//! one that stands) and `F` (forget some that stand);
+//! back come `B` (a sample that has taken long is between two transforms), `W` (where do the finished samples go? sent where the order did not say), `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order. A
 //! worker answers an order as a whole; while it works, the first number in its mailbox tells how far it is.
 //!
 //! A worker that is a thread of this process has no mailbox: see `handover.rs`.
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::net::{
@@ -27,7 +29,8 @@ use sutler_store::cache::{Extent, Memory};
 
 use super::handover::{Connection, Handover};
 use super::kept::{Looked, Prepared};
-use crate::memory::Mapping;
+use super::mailbox::{Mailbox, Watch};
+use super::standing::Forgotten;
 use crate::{Arena, Order, Parcel, Rows};
 
 const HEADER: usize = 9;
@@ -45,6 +48,9 @@ const HANDED_OVER: u64 = u64::MAX;
 /// How often a silent worker is looked for: a process that it forked may hold the socket, which then outlives it.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// How many links there have been.
+static BIRTHS: AtomicU64 = AtomicU64::new(0);
+
 /// Why a worker cannot be talked to.
 pub enum LinkError {
     /// It has hung up, which a process does when it ends.
@@ -59,6 +65,8 @@ pub enum Answer {
     Row(RowAnswer),
     /// It has finished the samples of the order and asks for their rows.
     Where,
+    /// The sample that it is at is between two transforms and has taken long; if it is let stand, this is its token.
+    Between(u64),
     /// A proposal for the layout of batches.
     Schema {
         /// The memory a batch needs.
@@ -91,6 +99,8 @@ pub enum RowAnswer {
 /// One worker's socket and mailbox.
 pub struct Link {
     worker: usize,
+    /// Which of all links this is: a worker that was started anew has another one.
+    birth: u64,
     /// The set of workers it belongs to.
     generation: u64,
     socket: UnixStream,
@@ -98,8 +108,7 @@ pub struct Link {
     cache_sent: bool,
     /// The counter between us, where it is a thread of this process.
     handover: Option<Arc<dyn Handover>>,
-    /// The worker's file, and the view of it.
-    mailbox: Option<(OwnedFd, Mapping)>,
+    mailbox: Arc<Mailbox>,
     scratch: Vec<u8>,
 }
 
@@ -110,12 +119,13 @@ impl Link {
         let _ = socket.set_read_timeout(Some(LOOK_EVERY));
         Self {
             worker,
+            birth: BIRTHS.fetch_add(1, Ordering::Relaxed),
             generation,
             socket,
             schema_sent: false,
             cache_sent: false,
             handover,
-            mailbox: None,
+            mailbox: Arc::default(),
             scratch: Vec::new(),
         }
     }
@@ -131,6 +141,10 @@ impl Link {
 
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    pub fn birth(&self) -> u64 {
+        self.birth
     }
 
     /// Tells the worker about shared memory, once.
@@ -209,12 +223,16 @@ impl Link {
         order: &Order<'_>,
         rows: &mut dyn Rows,
         kept: Option<&Looked<'_>>,
+        asks_after: Option<Duration>,
     ) -> Result<(), LinkError> {
         self.begin(b'T');
         self.scratch.extend(order.epoch.to_le_bytes());
         let flags =
             u32::from(rows.are_late()) | u32::from(order.whole_batch) << 1 | u32::from(kept.is_some()) << 2;
         self.scratch.extend(flags.to_le_bytes());
+        // How long a sample may take before the worker asks, in microseconds; it never does after the longest there is.
+        let asks_after = asks_after.and_then(|after| u64::try_from(after.as_micros()).ok());
+        self.scratch.extend(asks_after.unwrap_or(u64::MAX).to_le_bytes());
         for sample in order.samples {
             self.scratch.extend(sample.0.to_le_bytes());
         }
@@ -232,6 +250,31 @@ impl Link {
     pub fn send_rows(&mut self, count: usize, rows: &mut dyn Rows) -> Result<(), LinkError> {
         self.begin(b'L');
         self.add_rows(count, rows);
+        self.end();
+        (&self.socket).write_all(&self.scratch).map_err(|error| failed(&error))
+    }
+
+    /// Answers a worker that is between two transforms.
+    pub fn send_verdict(&mut self, parks: bool) -> Result<(), LinkError> {
+        self.send_tokens(if parks { b'H' } else { b'G' }, &[])
+    }
+
+    /// Has the worker go on with a sample that it let stand.
+    pub fn send_go_on(&mut self, token: u64) -> Result<(), LinkError> {
+        self.send_tokens(b'U', &[token])
+    }
+
+    /// Has the worker forget the samples that nobody will come back for.
+    pub fn forget(&mut self, forgotten: &Forgotten) -> Result<(), LinkError> {
+        let tokens = forgotten.take(self.birth);
+        if tokens.is_empty() { Ok(()) } else { self.send_tokens(b'F', &tokens) }
+    }
+
+    fn send_tokens(&mut self, kind: u8, tokens: &[u64]) -> Result<(), LinkError> {
+        self.begin(kind);
+        for token in tokens {
+            self.scratch.extend(token.to_le_bytes());
+        }
         self.end();
         (&self.socket).write_all(&self.scratch).map_err(|error| failed(&error))
     }
@@ -254,7 +297,8 @@ impl Link {
             let body = Body(&self.scratch);
             match kind {
                 b'W' => return Ok(Answer::Where),
-                b'M' => self.open_mailbox(body.number(0)? as usize, descriptor)?,
+                b'B' => return Ok(Answer::Between(body.number(0)?)),
+                b'M' => self.mailbox.open(body.number(0)? as usize, descriptor)?,
                 b'P' => {
                     return Ok(Answer::Schema {
                         batch_bytes: body.number(0)? as usize,
@@ -284,13 +328,14 @@ impl Link {
         }
     }
 
-    /// How many samples of the current order the worker has finished: the first number in its mailbox.
+    /// How many samples of the current order the worker has finished.
     pub fn progress(&self) -> usize {
-        if let Some(handover) = &self.handover {
-            return handover.finished();
-        }
-        let bytes = self.mailbox.as_ref().and_then(|(_, mapping)| mapping.copy_out(0, 8));
-        bytes.and_then(|bytes| bytes.try_into().ok()).map_or(0, |bytes| u64::from_le_bytes(bytes) as usize)
+        self.watch().finished()
+    }
+
+    /// The same for somebody else to ask.
+    pub fn watch(&self) -> Watch {
+        Watch { mailbox: Arc::clone(&self.mailbox), handover: self.handover.clone() }
     }
 
     fn begin(&mut self, kind: u8) {
@@ -352,20 +397,6 @@ impl Link {
         Ok(())
     }
 
-    fn open_mailbox(&mut self, bytes: usize, descriptor: Option<OwnedFd>) -> Result<(), LinkError> {
-        let file = descriptor.or_else(|| self.mailbox.take().map(|(file, _)| file));
-        let file =
-            file.ok_or_else(|| LinkError::Broken("it announced a mailbox without a file".to_owned()))?;
-        let there = rustix::fs::fstat(&file).map_err(|errno| failed(&errno.into()))?.st_size as usize;
-        if bytes > there {
-            return Err(LinkError::Broken(format!("its mailbox has {there} bytes, not {bytes}")));
-        }
-        let mapping =
-            Mapping::of_file(file.as_fd(), bytes).map_err(|error| LinkError::Broken(error.to_string()))?;
-        self.mailbox = Some((file, mapping));
-        Ok(())
-    }
-
     /// What a worker left for us: in its mailbox, or on the counter.
     fn take_parcel(&self, offset: u64, length: u64) -> Result<Parcel, LinkError> {
         if length != HANDED_OVER {
@@ -382,8 +413,7 @@ impl Link {
             return Ok(Vec::new());
         }
         self.mailbox
-            .as_ref()
-            .and_then(|(_, mapping)| mapping.copy_out(offset, bytes))
+            .copy_out(offset, bytes)
             .ok_or_else(|| LinkError::Broken(format!("bytes {offset}+{bytes} are not in its mailbox")))
     }
 }
@@ -401,7 +431,7 @@ impl Body<'_> {
     }
 }
 
-fn failed(error: &std::io::Error) -> LinkError {
+pub(super) fn failed(error: &std::io::Error) -> LinkError {
     match error.kind() {
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::WouldBlock => LinkError::Closed,
         _ => LinkError::Broken(error.to_string()),

@@ -13,7 +13,10 @@ mod kept;
 mod keys;
 mod lifeline;
 mod link;
+mod mailbox;
+mod standing;
 
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,12 +27,14 @@ use keys::Keys;
 pub use keys::{FIRST_KEYED, Key};
 pub use lifeline::end_with;
 use link::{Answer, Link, LinkError, RowAnswer};
+use mailbox::Watch;
+use standing::{Forgotten, Standing};
 use sutler_core::{Form, SampleId};
 use sutler_store::cache::Cache;
 
 use crate::{
-    Arena, Elsewhere, Failure, ForeignRow, Order, Place, Preparation, Preparer, RowSpec, Rows, SampleRecord,
-    SharedRow,
+    Arena, Boundary, Elsewhere, Failure, ForeignRow, NoBoundary, Order, Place, Preparation, Preparer,
+    RowSpec, Rows, SampleRecord, SharedRow,
 };
 
 /// How much work a process should get at a time: enough to hide the handing over, which takes some 50 µs, and little
@@ -66,6 +71,8 @@ pub struct ProcessOptions {
     pub whole_batches: bool,
     /// Where the deterministic part of samples is kept, in memory that other processes can map.
     pub cache: Option<Arc<Cache>>,
+    /// Whether a worker may let a sample stand between two transforms and take up another. It then runs the other in another of its threads.
+    pub hand_over: bool,
 }
 
 /// A proposal for the layout of batches, and the memory made for it.
@@ -84,6 +91,18 @@ struct Shared {
     slots: usize,
     whole_batches: bool,
     keeping: Option<Keeping>,
+    hand_over: bool,
+    /// Samples that workers let stand and nobody will go on with.
+    forgotten: Arc<Forgotten>,
+    /// What each worker is at, for whoever waits too long. Filled when an order goes out, emptied when it is answered.
+    under_way: Mutex<BTreeMap<usize, UnderWay>>,
+}
+
+/// An order that a worker has not answered yet.
+struct UnderWay {
+    samples: Vec<SampleId>,
+    /// How far the worker is with it.
+    watch: Watch,
 }
 
 /// One generation of worker processes.
@@ -103,6 +122,10 @@ struct Workers {
 impl Shared {
     fn workers(&self) -> MutexGuard<'_, Workers> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, BTreeMap<usize, UnderWay>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,6 +149,9 @@ impl ProcessPreparation {
                 slots: options.slots,
                 whole_batches: options.whole_batches,
                 keeping: options.cache.map(Keeping::new),
+                under_way: Mutex::default(),
+                hand_over: options.hand_over,
+                forgotten: Arc::default(),
             }),
         }
     }
@@ -158,6 +184,18 @@ impl ProcessPreparation {
     #[must_use]
     pub fn schema(&self) -> Option<&[u8]> {
         self.shared.schema.get().map(|schema| schema.description.as_slice())
+    }
+
+    /// Which sample each worker is at that has an order, by the worker's number and as messages refer to it.
+    #[must_use]
+    pub fn under_way(&self) -> Vec<(usize, String)> {
+        let under_way = self.shared.under_way();
+        let at = |(&worker, order): (&usize, &UnderWay)| {
+            // One that has finished all of them waits for a row, or its answer is on the way.
+            let sample = order.samples.get(order.watch.finished())?;
+            Some((worker, self.shared.keys.name(*sample)))
+        };
+        under_way.iter().filter_map(at).collect()
     }
 
     /// Hangs up on all workers: whoever waits for one stops waiting, and the workers end.
@@ -240,7 +278,13 @@ impl Preparer for ProcessPreparer {
         })
     }
 
-    fn prepare_elsewhere(&mut self, order: &Order<'_>, rows: &mut dyn Rows) -> Vec<Elsewhere> {
+    fn prepare_elsewhere(
+        &mut self,
+        mut order: Order<'_>,
+        rows: &mut dyn Rows,
+        boundary: &mut dyn Boundary,
+    ) -> Vec<Elsewhere> {
+        let mut standing = order.unfinished.take().and_then(|unfinished| unfinished.downcast().ok());
         let count = order.samples.len();
         let mut answers: Vec<Elsewhere> = Vec::with_capacity(count);
         // A worker that dies takes its answers with it, so what it had finished is done again by the next one. The
@@ -250,7 +294,7 @@ impl Preparer for ProcessPreparer {
         while answers.len() < count {
             let start = answers.len();
             if let Some(failure) = given_up[start].take() {
-                answers.push(Elsewhere { record: SampleRecord::start(), result: Err(failure) });
+                answers.push(failed(failure));
                 continue;
             }
             let end = (start..count).find(|&index| given_up[index].is_some()).unwrap_or(count);
@@ -258,18 +302,16 @@ impl Preparer for ProcessPreparer {
                 epoch: order.epoch,
                 samples: &order.samples[start..end],
                 whole_batch: order.whole_batch && end - start == count,
+                unfinished: None,
             };
-            match self.ask(&part, &mut From(start, rows)) {
+            match self.ask(&part, &mut From(start, rows), standing.take(), boundary) {
                 Ok(done) => answers.extend(done),
                 Err(_) if self.shared.workers().ended => {
                     let reason = "its worker was ended".to_owned();
                     answers.extend(order.samples[start..].iter().map(|&sample| {
                         let name = self.shared.keys.name(sample);
                         let failure = Failure::new(sample, name, "worker_lost", reason.clone());
-                        Elsewhere {
-                            record: SampleRecord::start(),
-                            result: Err(Failure { fatal: true, ..failure }),
-                        }
+                        failed(Failure { fatal: true, ..failure })
                     }));
                 }
                 Err(lost) => {
@@ -277,10 +319,7 @@ impl Preparer for ProcessPreparer {
                     let failure = self.worker_lost(order.samples[culprit], &lost);
                     if !self.shared.retry || !self.start_anew() {
                         let fatal = Failure { fatal: true, ..failure };
-                        answers.extend((start..count).map(|_| Elsewhere {
-                            record: SampleRecord::start(),
-                            result: Err(fatal.clone()),
-                        }));
+                        answers.extend((start..count).map(|_| failed(fatal.clone())));
                     } else if tried.contains(&culprit) {
                         given_up[culprit] = Some(failure);
                     } else {
@@ -291,6 +330,18 @@ impl Preparer for ProcessPreparer {
         }
         answers
     }
+}
+
+fn failed(failure: Failure) -> Elsewhere {
+    Elsewhere::Answered { record: SampleRecord::start(), result: Err(failure) }
+}
+
+/// What a worker has said about an order.
+enum Said {
+    /// Something about each of its samples.
+    All(Vec<(RowAnswer, Form)>),
+    /// It lets its only sample stand.
+    Standing(Standing),
 }
 
 /// The rows of an order from some index on.
@@ -315,22 +366,42 @@ struct Lost {
 
 impl ProcessPreparer {
     /// Has an order prepared by the worker and notes how long that took.
-    fn ask(&mut self, order: &Order<'_>, places: &mut dyn Rows) -> Result<Vec<Elsewhere>, Lost> {
+    fn ask(
+        &mut self,
+        order: &Order<'_>,
+        places: &mut dyn Rows,
+        standing: Option<Box<Standing>>,
+        boundary: &mut dyn Boundary,
+    ) -> Result<Vec<Elsewhere>, Lost> {
         let started = Instant::now();
-        let rows = self.converse(order, places)?;
+        let answered = self.converse(order, places, standing, boundary);
+        if let Some(link) = &self.link {
+            self.shared.under_way().remove(&link.worker());
+        }
+        let rows = match answered? {
+            Said::All(rows) => rows,
+            Said::Standing(standing) => return Ok(vec![Elsewhere::Parked(Box::new(standing))]),
+        };
         let each = started.elapsed() / rows.len().max(1) as u32;
         self.mean = Some(self.mean.map_or(each, |mean| (mean * 7 + each) / 8));
         let answers =
             rows.into_iter().zip(order.samples).enumerate().map(|(index, ((row, served), &sample))| {
                 let begun = started + each * index as u32;
                 let record = SampleRecord { started: begun, decode: each, served, ..SampleRecord::start() };
-                Elsewhere { record, result: row_result(&self.shared.keys, sample, row) }
+                Elsewhere::Answered { record, result: row_result(&self.shared.keys, sample, row) }
             });
         Ok(answers.collect())
     }
 
-    /// Sends an order and waits for the answers; with each comes the form its sample was found in.
-    fn converse(&mut self, order: &Order<'_>, places: &mut dyn Rows) -> Result<Vec<(RowAnswer, Form)>, Lost> {
+    /// Sends an order, or has the worker go on with what it let stand, and waits for the answers; with each comes the form
+    /// its sample was found in.
+    fn converse(
+        &mut self,
+        order: &Order<'_>,
+        places: &mut dyn Rows,
+        standing: Option<Box<Standing>>,
+        boundary: &mut dyn Boundary,
+    ) -> Result<Said, Lost> {
         let shared = Arc::clone(&self.shared);
         let mut workers = shared.workers();
         if self.link.as_ref().is_none_or(|link| link.generation() != workers.generation) {
@@ -344,13 +415,31 @@ impl ProcessPreparer {
         if let Some(schema) = shared.schema.get() {
             link.announce_schema(&schema.description, &schema.arena).map_err(lost)?;
         }
+        link.forget(&shared.forgotten).map_err(lost)?;
+        // What stood with a worker that is gone is begun anew.
+        let standing = standing.filter(|standing| standing.is_with(link.birth()));
+        let mut no_boundary = NoBoundary;
+        let boundary: &mut dyn Boundary = if shared.hand_over && !link.is_thread() && order.samples.len() == 1
+        {
+            boundary
+        } else {
+            &mut no_boundary
+        };
         let keys = shared.keys.of(order.samples);
         link.send_keys(keys.iter().map(|(sample, key)| (*sample, key.bytes.as_slice()))).map_err(lost)?;
         let mut looked = shared.keeping.as_ref().map(|keeping| keeping.look_up(order.samples));
         if let Some(keeping) = &shared.keeping {
             link.announce_cache(keeping.cache().memory()).map_err(lost)?;
         }
-        link.send_order(order, places, looked.as_ref()).map_err(lost)?;
+        match standing {
+            Some(standing) => link.send_go_on(standing.take()).map_err(lost)?,
+            None => {
+                let asks_after = boundary.asks_after();
+                link.send_order(order, places, looked.as_ref(), asks_after).map_err(lost)?;
+            }
+        }
+        let order_sent = UnderWay { samples: order.samples.to_vec(), watch: link.watch() };
+        shared.under_way().insert(link.worker(), order_sent);
         let mut rows: Vec<(RowAnswer, Form)> = Vec::with_capacity(order.samples.len());
         let worker = link.worker();
         let is_alive = || shared.workers().ended || shared.revive.is_alive(worker);
@@ -360,7 +449,14 @@ impl ProcessPreparer {
                     let found = found_in(looked.as_mut(), rows.len(), &row);
                     rows.push((row, found));
                     if rows.len() == order.samples.len() {
-                        return Ok(rows);
+                        return Ok(Said::All(rows));
+                    }
+                }
+                Ok(Answer::Between(token)) => {
+                    let parks = boundary.parks();
+                    link.send_verdict(parks).map_err(lost)?;
+                    if parks {
+                        return Ok(Said::Standing(Standing::new(link.birth(), token, &shared.forgotten)));
                     }
                 }
                 Ok(Answer::Where) => {

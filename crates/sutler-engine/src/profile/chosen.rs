@@ -11,7 +11,7 @@ use sutler_core::{Permutation, SampleId};
 use sutler_store::Source;
 
 use super::{PASSES, ProfileFailure, ProfileRequest};
-use crate::{OwnSample, Preparation, SampleRecord, Target};
+use crate::{Failure, OwnSample, Preparation, SampleRecord, Target};
 
 /// How many samples are asked for their size: enough for a mean to 1 %, and no long wait where each takes a round trip.
 const ASKED_MAX: u32 = 2048;
@@ -27,6 +27,10 @@ pub(super) struct Chosen {
     pub encoded_bytes: f64,
     /// Of an average one that is ready for a batch.
     pub row_bytes: usize,
+    /// How many were tried.
+    pub tried: usize,
+    /// Those of them that could not be prepared.
+    pub failures: Vec<Failure>,
 }
 
 impl Chosen {
@@ -38,7 +42,7 @@ impl Chosen {
         let mut preparer = request.preparation.preparer();
         let mut own = OwnSample::default();
         let (mut samples, mut sizes, mut seconds) = (Vec::new(), Vec::new(), Vec::new());
-        let mut first_failure = None;
+        let mut failures = Vec::new();
         let (mut tried, mut row_bytes, mut prepared) = (0, 0, Duration::ZERO);
         let asked = Asked::new(&*request.preparation.source, pass);
         let started = Instant::now();
@@ -54,9 +58,7 @@ impl Chosen {
                     prepared += took;
                     row_bytes += own.data.len();
                 }
-                Err(failure) => {
-                    first_failure.get_or_insert(failure);
-                }
+                Err(failure) => failures.push(failure),
             }
             let enough = samples.len() >= 8 * threads && prepared > pass * threads as u32;
             if enough || started.elapsed() > request.time / 4 {
@@ -64,14 +66,14 @@ impl Chosen {
             }
         }
         if samples.is_empty() {
-            return Err(match first_failure {
+            return Err(match failures.into_iter().next() {
                 Some(first) => ProfileFailure::NothingGood { tried, first },
                 None => ProfileFailure::Empty,
             });
         }
         let encoded_bytes = asked.mean_bytes.unwrap_or_else(|| mean(&sizes)).max(1.0);
         row_bytes /= samples.len();
-        Ok(Self { samples, sizes, seconds, encoded_bytes, row_bytes })
+        Ok(Self { samples, sizes, seconds, encoded_bytes, row_bytes, tried, failures })
     }
 
     /// What something comes to for a sample of average size, when this is what it was for some of the chosen ones: their places, and a

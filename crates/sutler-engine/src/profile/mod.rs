@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sutler_core::plan::Profile;
-use sutler_core::{Form, Policy, SampleId};
+use sutler_core::{Form, Policy, SampleId, counted};
 use sutler_store::cache::{Backing, Cache, CacheError, CacheOptions, Memory};
 use sutler_store::{ReadBuffer, Source};
 
@@ -57,11 +57,36 @@ pub struct ProfileRequest<'a> {
     pub time: Duration,
 }
 
+/// A profile, and what was left out of it.
+#[derive(Debug)]
+pub struct Measured {
+    /// What was measured.
+    pub profile: Profile,
+    /// How many samples were tried.
+    pub tried: usize,
+    /// Those of them that could not be prepared; a plan knows nothing of them.
+    pub failures: Vec<Failure>,
+}
+
+impl Measured {
+    /// What to say about samples that could not be prepared, if there are any.
+    #[must_use]
+    pub fn complaint(&self) -> Option<String> {
+        let first = self.failures.first()?;
+        Some(format!(
+            "{} of the {} samples that were tried could not be prepared and were left out; the first: {first}. \
+             `sutler inspect` lists all that are broken",
+            self.failures.len(),
+            self.tried
+        ))
+    }
+}
+
 /// Why there is no profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileFailure {
     /// Not a single sample could be prepared.
-    #[error("none of {tried} samples could be prepared, so there is nothing to measure; the first: {first}")]
+    #[error("of {} tried none could be prepared, so there is nothing to measure; the first: {first}", counted(*tried as u64, "sample"))]
     NothingGood {
         /// How many were tried.
         tried: usize,
@@ -89,7 +114,7 @@ pub enum ProfileFailure {
 ///
 /// # Errors
 /// When no sample can be prepared, or there is no memory for the copies of some.
-pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> {
+pub fn measure(request: &ProfileRequest<'_>) -> Result<Measured, ProfileFailure> {
     let preparation = request.preparation;
     let threads = request.threads.max(1);
     let chosen = Chosen::new(request)?;
@@ -156,7 +181,7 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
     let alone = read_for(storage, samples, 1, pass * 2);
     let together = read_for(storage, samples, threads, pass * 2);
     let read_s = chosen.encoded_bytes / alone.bytes_per_s;
-    Ok(Profile {
+    let profile = Profile {
         samples: u32::try_from(preparation.source.len()).unwrap_or(u32::MAX),
         encoded_bytes: chosen.encoded_bytes,
         encoded_kept_bytes: kept_bytes(&encoded_cache, Form::Encoded).unwrap_or(chosen.encoded_bytes),
@@ -180,7 +205,8 @@ pub fn measure(request: &ProfileRequest<'_>) -> Result<Profile, ProfileFailure> 
         device_samples_per_s: request.device_samples_per_s.unwrap_or(UNLIMITED),
         jobs: request.jobs.max(1),
         window: request.jobs > 1,
-    })
+    };
+    Ok(Measured { profile, tried: chosen.tried, failures: chosen.failures })
 }
 
 /// The middle one.

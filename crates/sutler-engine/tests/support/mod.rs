@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use sutler_core::{EpochPlan, Form, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard};
 use sutler_engine::{
-    Batch, Common, Engine, ErrorPolicy, Exchange, Failure, Job, JobOptions, Likeness, Next, OwnSample, Place,
-    Preparation, Preparer, RowSpec, Run, RunError, SampleRecord, ServingOrder, Target,
+    Batch, Boundary, Common, Engine, ErrorPolicy, Exchange, Failure, Job, JobOptions, Likeness, Next,
+    OwnSample, Place, Preparation, Preparer, Progress, RowSpec, Run, RunError, SampleRecord, ServingOrder,
+    Target, Unfinished,
 };
 
 /// An epoch over what a sampler drew.
@@ -63,6 +64,12 @@ pub struct Fake {
     pub kind: u8,
     /// Samples that went on from what another job had left.
     pub went_on: AtomicUsize,
+    /// In how many steps a sample is prepared; between two of them it may make room.
+    pub steps: usize,
+    /// How often one did, and how many stand so at the moment and at most.
+    pub parked: AtomicUsize,
+    pub standing: AtomicUsize,
+    pub standing_max: AtomicUsize,
 }
 
 impl Fake {
@@ -140,6 +147,36 @@ impl Preparer for FakePreparer {
         Ok(())
     }
 
+    fn prepare_in_steps(
+        &mut self,
+        sample: SampleId,
+        epoch: u32,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+        boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
+        if self.0.steps == 0 {
+            return self.prepare(sample, epoch, place, record).map(|()| Progress::Finished);
+        }
+        self.0.prepared.fetch_add(1, Ordering::SeqCst);
+        self.walk((sample, epoch, 0), place, record, boundary)
+    }
+
+    fn go_on(
+        &mut self,
+        unfinished: Unfinished,
+        sample: SampleId,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+        boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
+        let standing = unfinished.downcast::<FakeStanding>().ok().expect("it is ours");
+        assert_eq!(standing.sample, sample, "another sample's work");
+        let (epoch, next) = (standing.epoch, standing.next);
+        drop(standing);
+        self.walk((sample, epoch, next), place, record, boundary)
+    }
+
     fn prepare_with(
         &mut self,
         exchange: Exchange<'_>,
@@ -164,7 +201,46 @@ impl Preparer for FakePreparer {
     }
 }
 
+/// A sample that has taken some of its steps.
+struct FakeStanding {
+    sample: SampleId,
+    epoch: u32,
+    next: usize,
+    fake: Arc<Fake>,
+}
+
+impl Drop for FakeStanding {
+    fn drop(&mut self) {
+        self.fake.standing.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl FakePreparer {
+    /// Takes the steps from `first` on, each as long as the others, and puts the sample in its place.
+    fn walk(
+        &mut self,
+        (sample, epoch, first): (SampleId, u32, usize),
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+        boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
+        let fake = Arc::clone(&self.0);
+        let slow = fake.slow.0.contains(&sample.0);
+        let each = if slow { fake.slow.1 } else { Duration::from_micros(fake.sleep_micros_max) };
+        for next in first..fake.steps {
+            if next > first && boundary.parks() {
+                fake.parked.fetch_add(1, Ordering::SeqCst);
+                let standing = fake.standing.fetch_add(1, Ordering::SeqCst) + 1;
+                fake.standing_max.fetch_max(standing, Ordering::SeqCst);
+                let fake = Arc::clone(&fake);
+                return Ok(Progress::Parked(Box::new(FakeStanding { sample, epoch, next, fake })));
+            }
+            std::thread::sleep(each / fake.steps as u32);
+            record.augment += each / fake.steps as u32;
+        }
+        self.put(sample, epoch, place).map(|()| Progress::Finished)
+    }
+
     fn work(
         &mut self,
         sample: SampleId,
@@ -182,6 +258,11 @@ impl FakePreparer {
             std::thread::sleep(fake.slow.1);
         }
         record.decode = record.started.elapsed();
+        self.put(sample, epoch, place)
+    }
+
+    fn put(&mut self, sample: SampleId, epoch: u32, place: &mut dyn Place) -> Result<(), Failure> {
+        let fake = &self.0;
         assert!(!fake.panics.contains(&sample.0), "sample {} is poison", sample.0);
         if fake.bad.contains(&sample.0) {
             let path = format!("fake/{}", sample.0);

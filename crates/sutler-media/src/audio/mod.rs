@@ -21,7 +21,7 @@ pub use error::AudioError;
 pub use format::{Format, sniff};
 pub use op::{Kernel, MelNorm, MelScale, Normalization, Op, PadMode};
 pub use pipeline::{Pipeline, PipelineError, Plan};
-pub use worker::{Shape, Worker};
+pub use worker::{Shape, Unfinished, Worker};
 
 /// Decoded sound, one channel after the other. The buffer is kept and reused between samples.
 #[derive(Clone, Debug, Default, PartialEq)]

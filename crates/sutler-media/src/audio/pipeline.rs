@@ -22,7 +22,7 @@ pub enum PipelineError {
         /// What the parser says.
         reason: String,
     },
-    /// An operation that cannot be run as written, or not on this clip.
+    /// An operation that cannot be run as written, or not on this sample.
     #[error("Transform {number} ({op}) cannot be used: {reason}.", number = index + 1)]
     Refused {
         /// Its place, from 0.
@@ -63,6 +63,17 @@ pub(super) enum Drawn {
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     pub(super) drawn: Vec<Drawn>,
+}
+
+impl Plan {
+    /// How many times as long as it was the clip will be, by the speeds that were drawn for it.
+    #[must_use]
+    pub fn stretch(&self) -> f64 {
+        self.drawn.iter().fold(1.0, |stretch, drawn| match drawn {
+            Drawn::Speed(speed) => stretch / speed,
+            _ => stretch,
+        })
+    }
 }
 
 impl Pipeline {

@@ -55,6 +55,12 @@ struct Features {
     values: Vec<f32>,
 }
 
+/// A clip between two operations, away from any worker.
+pub struct Unfinished {
+    clip: Clip,
+    features: Option<Features>,
+}
+
 /// Decodes and transforms one clip after another. Each thread has its own.
 pub struct Worker {
     limits: Limits,
@@ -109,13 +115,41 @@ impl Worker {
     /// # Errors
     /// When an operation cannot be run on this clip.
     pub fn transform(&mut self, pipeline: &Pipeline, plan: &Plan) -> Result<Shape, PipelineError> {
-        for (index, (op, drawn)) in pipeline.ops().iter().zip(&plan.drawn).enumerate() {
-            self.run(op, *drawn).map_err(|reason| PipelineError::Refused { index, op: op.name(), reason })?;
+        for index in 0..pipeline.ops().len() {
+            self.step(pipeline, plan, index)?;
         }
         Ok(self.shape())
     }
 
-    fn shape(&self) -> Shape {
+    /// Runs one operation, the one that is next, as the plan has decided.
+    ///
+    /// # Errors
+    /// When it cannot be run on this clip, or the pipeline has no such operation.
+    pub fn step(&mut self, pipeline: &Pipeline, plan: &Plan, index: usize) -> Result<(), PipelineError> {
+        let refused = |op, reason| PipelineError::Refused { index, op, reason };
+        let Some((op, drawn)) = pipeline.ops().get(index).zip(plan.drawn.get(index)) else {
+            return Err(refused("none", "there is no such operation, or no plan for it".to_owned()));
+        };
+        self.run(op, *drawn).map_err(|reason| refused(op.name(), reason))
+    }
+
+    /// Gives away the clip between two operations.
+    pub fn put_aside(&mut self) -> Unfinished {
+        Unfinished { clip: std::mem::take(&mut self.clip), features: self.features.take() }
+    }
+
+    /// Takes up a clip that this worker or another one has put aside.
+    pub fn take_up(&mut self, unfinished: Unfinished) {
+        let Unfinished { clip, features } = unfinished;
+        self.clip = clip;
+        if let Some(before) = std::mem::replace(&mut self.features, features) {
+            self.spare = before.values;
+        }
+    }
+
+    /// The shape of what there is now.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
         let channels = (!self.mono).then_some(self.clip.channels as u32);
         match &self.features {
             Some(Features { count, frames, .. }) => {

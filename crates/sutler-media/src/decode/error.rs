@@ -15,8 +15,8 @@ pub enum DecodeError {
     Empty,
     /// The first bytes belong to no format that is decoded here.
     #[error(
-        "the file starts with {first_bytes}, which no supported format does (jpeg, png, webp, bmp, gif, tiff); \
-         convert it or leave it out"
+        "the file starts with {first_bytes}, which no supported format does (jpeg, png, webp, bmp, gif, tiff, \
+         pbm, pgm, ppm); convert it or leave it out"
     )]
     Unrecognised {
         /// The first bytes in hexadecimal.

@@ -14,7 +14,7 @@ use super::validate::{check, name};
 use super::{Size, draw as drawing};
 use crate::decode::{Header, Scale};
 
-pub use super::worker::Worker;
+pub use super::worker::{DecodedPixels, Worker};
 pub use drawing::Plan;
 
 /// The type of the values that come out.

@@ -25,6 +25,13 @@ pub struct Worker {
     denominator: u32,
 }
 
+/// Decoded pixels that nothing has been done to yet, away from any worker.
+pub struct DecodedPixels {
+    pixels: Pixels,
+    covered: Option<Rect>,
+    denominator: u32,
+}
+
 /// The pixels being worked on, the room for the next version of them, and what the stages keep.
 #[derive(Default)]
 struct Scratch {
@@ -115,6 +122,23 @@ impl Worker {
         self.denominator = denominator;
         self.covered = Some(region);
         Ok(())
+    }
+
+    /// Gives away what was decoded.
+    pub fn put_aside(&mut self) -> DecodedPixels {
+        DecodedPixels {
+            pixels: std::mem::take(&mut self.scratch.current),
+            covered: self.covered.take(),
+            denominator: self.denominator,
+        }
+    }
+
+    /// Takes up what this worker or another one has decoded and put aside.
+    pub fn take_up(&mut self, decoded: DecodedPixels) {
+        let DecodedPixels { pixels, covered, denominator } = decoded;
+        self.scratch.current = pixels;
+        self.covered = covered;
+        self.denominator = denominator;
     }
 
     /// Carries out the plan on the decoded pixels, which are used up by it, and writes the sample to `out`.

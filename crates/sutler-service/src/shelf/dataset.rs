@@ -74,7 +74,7 @@ pub(super) struct Member {
 impl Member {
     pub fn new(job: &Arc<Job>) -> Self {
         let row_bytes = match job.row() {
-            RowSpec::Fixed { bytes } => bytes as u64,
+            RowSpec::Fixed { bytes } => (bytes + job.block_shape().beside) as u64,
             RowSpec::Varies => TYPICAL_ROW,
         };
         let (finished, shares) = (job.likeness().finished, job.pool().is_some());

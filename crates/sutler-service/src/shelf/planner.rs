@@ -52,7 +52,7 @@ impl Planner {
                     device_samples_per_s: None,
                     time: MEASURE,
                 };
-                measure_profile(&request).map_err(|error| error.to_string())
+                measure_profile(&request).map(|measured| measured.profile).map_err(|error| error.to_string())
             });
         let mut planner = Self { profile, chosen: None, events: VecDeque::new(), changes: 0, kept: None };
         planner.choose(Some("the dataset was measured"), jobs, false, budget_bytes);

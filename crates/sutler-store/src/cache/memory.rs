@@ -21,10 +21,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sutler_core::{Form, SampleId};
 
-use super::arena::{Arena, BLOCK_BYTES, BLOCK_NOTES_BYTES, blocks_within};
+use super::arena::{Arena, BLOCK_BYTES, BLOCK_NOTES_BYTES, blocks_within, bytes_with_a_block};
 use super::limit::memory_limit;
 use super::size::size;
-use crate::text::grouped;
+use crate::text::counted;
 
 pub use super::arena::{Backing, Pieces};
 
@@ -59,16 +59,16 @@ pub enum MemoryError {
     },
     /// Less than the bookkeeping takes.
     #[error(
-        "A cache of {} has no room for samples: its table for {} samples takes {} alone. Ask for more, or for no cache.",
-        size(*budget_bytes), grouped(*samples as u64), size(*table_bytes)
+        "A cache of {} has no room for samples: in a dataset of {} it takes {} to keep even one. Ask for more, or for no cache.",
+        size(*budget_bytes), counted(*samples as u64, "sample"), size(*least_bytes)
     )]
     TooSmall {
         /// The budget.
         budget_bytes: u64,
         /// How many samples the dataset has.
         samples: usize,
-        /// What the table takes.
-        table_bytes: u64,
+        /// The smallest budget with room for any sample at all.
+        least_bytes: u64,
     },
     /// The system said no.
     #[error("The {} of the cache could not be had: {source}. Ask for less, or free memory.", size(*budget_bytes))]
@@ -144,7 +144,8 @@ impl Memory {
         let slots = samples * forms.len();
         let blocks = usize::try_from(budget_bytes).map_or(0, |budget| blocks_within(budget, slots));
         if blocks == 0 {
-            return Err(MemoryError::TooSmall { budget_bytes, samples, table_bytes: slots as u64 * 4 });
+            let least_bytes = bytes_with_a_block(slots);
+            return Err(MemoryError::TooSmall { budget_bytes, samples, least_bytes });
         }
         let arena = Arena::new(blocks, slots, backing)
             .map_err(|source| MemoryError::System { budget_bytes, source })?;

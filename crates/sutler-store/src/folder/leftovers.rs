@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::extensions::Kind;
 use crate::text::{counted, grouped, readable};
 
 /// A folder of files that each have an ending of their own must not turn the tally into a second listing.
@@ -46,31 +47,40 @@ impl Leftovers {
         }
     }
 
-    /// Explains classes without samples.
-    pub(super) fn in_place_of_samples(&self, classes: usize) -> String {
+    /// Explains classes without samples of the kind that was looked for.
+    pub(super) fn in_place_of_samples(&self, classes: usize, wanted: Option<Kind>) -> String {
         let (they, hold, them) =
             if classes == 1 { ("The folder", "holds", "it") } else { ("These folders", "hold", "them") };
         let otherwise = format!("remove {them}, or pass allow_empty=True to keep classes without samples");
         match self.commonest() {
             _ if self.is_empty() => format!("{they} {hold} no files at all; {otherwise}."),
-            Some(extension) => format!(
-                "{they} {hold} {}; pass extensions=(\"{extension}\",) to read those. Otherwise {otherwise}.",
-                self.description()
-            ),
+            Some(extension) => {
+                let advice = match Kind::of(&extension).filter(|&kind| Some(kind) != wanted) {
+                    Some(kind) => format!("{} reads those", kind.dataset()),
+                    None => format!("pass extensions=(\"{extension}\",) to read those"),
+                };
+                format!("{they} {hold} {}; {advice}. Otherwise {otherwise}.", self.description())
+            }
             None => format!("{they} {hold} {}; {otherwise}.", self.description()),
         }
     }
 
-    /// Explains a root without class folders.
-    pub(super) fn in_place_of_classes(&self) -> String {
-        match self.files {
-            0 => "The folder is empty; check the path.".into(),
-            _ => format!(
-                "It holds no folders, only {}; move the files into one folder for each class, or list them in a \
-                 manifest.",
-                self.description()
-            ),
+    /// Explains a root without class folders, where samples of this kind are looked for.
+    pub(super) fn in_place_of_classes(&self, wanted: Option<Kind>) -> String {
+        if self.is_empty() {
+            return "The folder is empty; check the path.".into();
         }
+        let kind = self.commonest().and_then(|extension| Kind::of(&extension));
+        let advice = match kind.filter(|_| kind != wanted) {
+            Some(Kind::Volume) => {
+                format!("{} reads those, with their labels beside them", Kind::Volume.dataset())
+            }
+            Some(kind) => format!("{} reads those, in one folder for each class", kind.dataset()),
+            // Manifests name images.
+            None if wanted == Some(Kind::Sound) => "move the files into one folder for each class".to_owned(),
+            None => "move the files into one folder for each class, or list them in a manifest".to_owned(),
+        };
+        format!("It holds no folders, only {}; {advice}.", self.description())
     }
 
     fn ranked(&self) -> Vec<(String, u64)> {
@@ -131,6 +141,32 @@ mod tests {
         assert_eq!(
             leftovers(&["a.gif", "b.gif", "c.txt", "d.md", "e.py", "f"]).description(),
             "6 files (2 in .gif, 1 in .md, 1 in .py, 2 in something else)"
+        );
+    }
+
+    #[test]
+    fn files_of_another_kind_are_another_datasets() {
+        let speech = leftovers(&["a.wav", "b.flac", "c.WAV"]);
+        let photos = leftovers(&["a.jpg"]);
+        assert!(
+            speech.in_place_of_samples(1, Some(Kind::Image)).contains("; sutler.AudioFolder reads those.")
+        );
+        assert!(
+            photos.in_place_of_samples(1, Some(Kind::Sound)).contains("; sutler.ImageFolder reads those.")
+        );
+        let loose = |files: &Leftovers, wanted| files.in_place_of_classes(Some(wanted));
+        assert!(loose(&speech, Kind::Image).contains("; sutler.AudioFolder reads those, in one folder"));
+        assert!(loose(&speech, Kind::Sound).ends_with("into one folder for each class."));
+        assert!(loose(&photos, Kind::Image).ends_with("or list them in a manifest."));
+        assert!(
+            photos
+                .in_place_of_samples(1, Some(Kind::Image))
+                .contains("; pass extensions=(\".jpg\",) to read those.")
+        );
+        assert!(
+            leftovers(&["a.tif2"])
+                .in_place_of_samples(1, Some(Kind::Image))
+                .contains("extensions=(\".tif2\",)")
         );
     }
 

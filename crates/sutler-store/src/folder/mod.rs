@@ -10,12 +10,13 @@
 
 mod extensions;
 mod leftovers;
+mod pairs;
 mod walk;
 
 use std::path::Path;
 
 use extensions::Extensions;
-pub use extensions::{AUDIO_EXTENSIONS, IMAGE_EXTENSIONS};
+pub use extensions::{AUDIO_EXTENSIONS, IMAGE_EXTENSIONS, VOLUME_EXTENSIONS};
 use leftovers::Leftovers;
 use walk::Walk;
 
@@ -50,6 +51,12 @@ impl FolderOptions {
     pub fn audio() -> Self {
         Self { extensions: AUDIO_EXTENSIONS.map(String::from).into(), ..Self::default() }
     }
+
+    /// The same for volumes.
+    #[must_use]
+    pub fn volumes() -> Self {
+        Self { extensions: VOLUME_EXTENSIONS.map(String::from).into(), ..Self::default() }
+    }
 }
 
 impl Listing {
@@ -68,7 +75,10 @@ impl Listing {
         let walk = Walk { root, extensions: &extensions, progress };
         let (classes, loose) = walk.classes()?;
         if classes.is_empty() {
-            return Err(StoreError::NoClasses { root: root.to_owned(), found: loose.in_place_of_classes() });
+            return Err(StoreError::NoClasses {
+                root: root.to_owned(),
+                found: loose.in_place_of_classes(extensions.kind()),
+            });
         }
 
         let mut folders = walk.folders(&classes, options.threads)?;
@@ -121,7 +131,7 @@ fn empty_classes(
         }
     }
     StoreError::EmptyClasses {
-        found: found.in_place_of_samples(names.len()),
+        found: found.in_place_of_samples(names.len(), extensions.kind()),
         classes: names,
         extensions: extensions.shown().map(readable).collect(),
     }

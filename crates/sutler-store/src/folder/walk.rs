@@ -54,7 +54,8 @@ impl Folder {
 struct Task {
     class: u32,
     path: Vec<u8>,
-    above: Arc<Open>,
+    /// The folder it lies in; the root lies in none.
+    above: Option<Arc<Open>>,
 }
 
 /// A folder on the way from the root to another one.
@@ -68,12 +69,7 @@ struct Open {
 impl Walk<'_> {
     /// The names of the folders directly under the root, sorted, and the files that lie beside them.
     pub(super) fn classes(&self) -> Result<(Vec<Vec<u8>>, Leftovers), StoreError> {
-        let root = match open_folder(self.root) {
-            Ok(root) => root,
-            Err(Errno::NOENT) => return Err(StoreError::Missing { path: self.root.to_owned() }),
-            Err(Errno::NOTDIR) => return Err(StoreError::NotAFolder { path: self.root.to_owned() }),
-            Err(errno) => return Err(self.failure(b"", errno)),
-        };
+        let root = self.open_root()?;
         let mut classes = Vec::new();
         let mut loose = Leftovers::default();
         for_each_entry(&root, &mut Vec::new(), |name, file_type| {
@@ -90,14 +86,36 @@ impl Walk<'_> {
         Ok((classes, loose))
     }
 
+    fn open_root(&self) -> Result<OwnedFd, StoreError> {
+        open_folder(self.root).map_err(|errno| match errno {
+            Errno::NOENT => StoreError::missing(self.root),
+            Errno::NOTDIR => StoreError::NotAFolder { path: self.root.to_owned() },
+            errno => self.failure(b"", errno),
+        })
+    }
+
     /// Everything below the classes, in no order.
     pub(super) fn folders(&self, classes: &[Vec<u8>], threads: usize) -> Result<Vec<Folder>, StoreError> {
         let root = open_folder(self.root).map_err(|errno| self.failure(b"", errno))?;
         let root = Arc::new(self.identify(&root, Vec::new(), None)?);
         let tasks = classes.iter().zip(0..);
-        let tasks =
-            tasks.map(|(class, number)| Task { class: number, path: class.clone(), above: root.clone() });
-        let queue = Queue::new(tasks.collect());
+        let tasks = tasks.map(|(class, number)| Task {
+            class: number,
+            path: class.clone(),
+            above: Some(root.clone()),
+        });
+        self.walk(tasks.collect(), threads)
+    }
+
+    /// Everything in the root and below it, in no order, as one class.
+    pub(super) fn everything(&self, threads: usize) -> Result<Vec<Folder>, StoreError> {
+        drop(self.open_root()?);
+        self.walk(vec![Task { class: 0, path: Vec::new(), above: None }], threads)
+    }
+
+    /// Everything in these folders and below them.
+    fn walk(&self, tasks: Vec<Task>, threads: usize) -> Result<Vec<Folder>, StoreError> {
+        let queue = Queue::new(tasks);
 
         let found = Mutex::new(Vec::new());
         let work = || {
@@ -141,7 +159,7 @@ impl Walk<'_> {
     fn read_folder(&self, task: Task, scratch: &mut Scratch) -> Result<Folder, StoreError> {
         let Task { class, path, above } = task;
         let fd = open_folder(&self.path(&path)).map_err(|errno| self.failure(&path, errno))?;
-        let open = Arc::new(self.identify(&fd, path.clone(), Some(above))?);
+        let open = Arc::new(self.identify(&fd, path.clone(), above)?);
 
         let mut leftovers = Leftovers::default();
         let Scratch { portion, names, spans, tasks } = scratch;
@@ -162,7 +180,7 @@ impl Walk<'_> {
             if below {
                 let mut path = path.clone();
                 join(&mut path, name);
-                tasks.push(Task { class, path, above: open.clone() });
+                tasks.push(Task { class, path, above: Some(open.clone()) });
             } else if self.extensions.accept(name) {
                 all_utf8 = all_utf8 && is_utf8(name);
                 spans.push((names.len(), names.len() + name.len()));

@@ -81,7 +81,7 @@ impl Listing {
 /// Opens a file that lists samples.
 pub(crate) fn open(path: &Path) -> Result<File, StoreError> {
     let failure = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => StoreError::Missing { path: path.to_owned() },
+        io::ErrorKind::NotFound => StoreError::missing(path),
         _ => StoreError::Read { path: path.to_owned(), source },
     };
     let file = File::open(path).map_err(failure)?;

@@ -78,6 +78,11 @@ pub(super) fn blocks_within(bytes: usize, slots: usize) -> u32 {
     u32::try_from(rest / (BLOCK_BYTES + BLOCK_NOTES_BYTES)).unwrap_or(NONE - 1).min(NONE - 1)
 }
 
+/// The smallest budget with a block beside a table of so many slots.
+pub(super) fn bytes_with_a_block(slots: usize) -> u64 {
+    slots as u64 * 4 + (2 * BLOCK_BYTES + BLOCK_NOTES_BYTES) as u64
+}
+
 /// Why a chain does not hold what was put there.
 pub(super) struct Broken;
 

@@ -252,10 +252,19 @@ fn budgets_that_cannot_be_are_refused_in_words() {
     assert!(text.starts_with("The cache asks for 1024.0 TiB, which is more than the "), "{text}");
     assert!(text.contains(limit.of) && text.contains("Ask for less"), "{text}");
     let text = refuse(4096, 1_000_000);
-    assert!(
-        text.contains("4.0 KiB") && text.contains("1,000,000 samples") && text.contains("7.6 MiB"),
-        "{text}"
-    );
+    assert!(text.contains("4.0 KiB") && text.contains("a dataset of 1,000,000 it takes 7.6 MiB"), "{text}");
+}
+
+#[test]
+fn the_least_that_is_asked_for_is_enough_for_a_sample() {
+    for samples in [1, 100, 10_000] {
+        let with = |budget_bytes| {
+            Memory::new(&MemoryOptions { budget_bytes, samples, forms: FORMS, backing: Backing::Private })
+        };
+        let Err(MemoryError::TooSmall { least_bytes, .. }) = with(1) else { panic!("a byte is enough") };
+        assert!(matches!(with(least_bytes - 1), Err(MemoryError::TooSmall { .. })));
+        assert_eq!(with(least_bytes).unwrap().put(SampleId(0), Form::Encoded, &[b"a sample"]), Ok(()));
+    }
 }
 
 #[test]

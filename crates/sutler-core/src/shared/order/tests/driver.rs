@@ -30,6 +30,8 @@ pub(super) struct Driver {
     pub(super) now: u64,
     /// The most different classes there ever were.
     pub(super) classes_max: usize,
+    /// So many of the samples that are read first stay in memory, as in a cache that evicts nothing.
+    pub(super) keeps: u32,
     samples: u32,
     preparing: BinaryHeap<Reverse<(u64, EntryId)>>,
     /// How much of a sample each present job would have to read if all shared all: the least number of reads.
@@ -56,6 +58,7 @@ impl Driver {
             trainers: Vec::new(),
             now: 0,
             classes_max: 0,
+            keeps: 0,
             samples,
             preparing: BinaryHeap::new(),
             bound: 0.0,
@@ -138,7 +141,11 @@ impl Driver {
                 self.order.copied(entry, &mut self.dropped);
                 (sample, entry.generation())
             }
-            Choice::Prepare { sample, generation, share, .. } => {
+            Choice::Prepare { sample, generation, share, from } => {
+                if from == Home::Storage && self.keeps > 0 {
+                    self.keeps -= 1;
+                    self.order.set_pinned(sample, true).unwrap();
+                }
                 if let Some(entry) = share {
                     self.preparing.push(Reverse((self.now + LATENCY, entry)));
                 }

@@ -1,5 +1,6 @@
 //! The shared order in virtual time, and what it is held to.
 
+mod composition;
 mod driver;
 mod histories;
 mod oracles;

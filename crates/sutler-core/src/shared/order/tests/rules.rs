@@ -57,6 +57,62 @@ fn a_second_form_takes_room_and_leaves_with_its_entry() {
     assert!(!order.is_wanted_by(entry, jobs[2]) && !order.enlarge(entry, 0));
 }
 
+/// A job with other transforms than those it was prepared for can do nothing with an entry.
+#[test]
+fn what_is_of_no_use_to_a_job_is_neither_given_to_it_nor_kept_for_it() {
+    let mut order = order_of(10, 10, Form::Augmented);
+    let jobs = [0, 1].map(|job| seated(&mut order, job));
+    let (sample, standing) = prepare(&mut order, jobs[0]);
+    let newcomers = [2, 3].map(|job| seated(&mut order, job));
+    newcomers.iter().for_each(|&newcomer| order.bar(standing, newcomer));
+    assert!(order.is_wanted_by(standing, jobs[1]) && !order.is_wanted_by(standing, newcomers[0]));
+    let (other, pending) = match order.next(newcomers[0]).unwrap() {
+        Choice::Prepare { sample, share: Some(entry), .. } => (sample, entry),
+        choice => panic!("{choice:?} instead of something new"),
+    };
+    assert_ne!(other, sample);
+    // Before it is ready it turns out that it serves nobody else.
+    for seat in [jobs[0], jobs[1], newcomers[1]] {
+        order.bar(pending, seat);
+    }
+    assert_eq!(order.ready(pending, 1, &mut Vec::new()), Verdict::LetGo);
+    let mut dropped = Vec::new();
+    assert_eq!(order.next(jobs[1]), Ok(Choice::Take { sample, entry: standing }));
+    order.bar(standing, jobs[0]);
+    order.copied(standing, &mut dropped);
+    assert_eq!(dropped, [standing], "it was not kept for the newcomers");
+    // From now on it is a sample like any other that the two lack: whoever prepares it does so for both.
+    let mut reads_of_it = 0;
+    for &newcomer in newcomers.iter().rev().cycle().take(2 * 10 - 1) {
+        match order.next(newcomer).unwrap() {
+            Choice::Prepare { sample: read, share, .. } => {
+                reads_of_it += u32::from(read == sample);
+                if let Some(entry) = share {
+                    order.ready(entry, 1, &mut Vec::new());
+                }
+            }
+            Choice::Take { entry, .. } => order.copied(entry, &mut Vec::new()),
+            choice => panic!("{choice:?}"),
+        }
+    }
+    assert_eq!(reads_of_it, 1);
+    assert!(newcomers.iter().all(|&newcomer| order.lacks(newcomer) == Ok(0)));
+}
+
+#[test]
+fn an_epoch_that_another_has_followed_can_be_forgotten() {
+    let mut order = order_of(2, 10, Form::Augmented);
+    let seat = seated(&mut order, 0);
+    let Choice::Prepare { sample, .. } = order.next(seat).unwrap() else { panic!() };
+    order.next(seat).unwrap();
+    order.forget_epoch(seat, 0);
+    assert_eq!(order.served(seat, 0, sample), Ok(()), "not the one it is in");
+    order.begin(seat, 1, Part::Whole, None).unwrap();
+    order.forget_epoch(seat, 0);
+    assert!(matches!(order.checkpoint(seat), Ok(Some((1, _)))));
+    assert_eq!(order.lacks(seat), Ok(2));
+}
+
 #[test]
 fn under_pressure_the_entry_with_the_fewest_users_goes() {
     let mut order = order_of(10, 1, Form::Augmented);

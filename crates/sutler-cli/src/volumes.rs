@@ -1,0 +1,336 @@
+//! Volumes of different scanners made alike: resampled, clipped, normalised, padded, and written so that crops of them can be read.
+//!
+//! A pair is finished when both of its files are there: each is written under another name and renamed, so what is there is complete.
+//! A small file beside them says with which settings they were made, so that a folder never holds two kinds.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sutler_core::SampleId;
+use sutler_engine::{Failure, read_volume};
+use sutler_media::volume::{Kind, Limits, Op, Pipeline, Volume, npy_start};
+use sutler_store::{Files, FolderOptions, Io, Listing, Source, StoreError};
+
+use crate::dataset::ListingBar;
+use crate::report;
+
+/// The file that says how the others were made.
+const SETTINGS_FILE: &str = "sutler-volumes.json";
+
+/// A file larger than this is refused, as a loader's default is.
+pub(crate) const BYTES_MAX: u64 = 1 << 33;
+
+/// The longest side that padding makes.
+const SIDE_MAX: usize = 4096;
+
+/// How often somebody may say that it is enough.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// What is done to each volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Distances of values along the axes, in millimetres.
+    pub spacing: [f64; 3],
+    /// The least and the largest value that are kept.
+    pub clip: [f64; 2],
+    /// What is subtracted from values then.
+    pub mean: f64,
+    /// What they are divided by then.
+    pub std: f64,
+    /// What smaller volumes are padded to.
+    pub min_shape: [usize; 3],
+    /// How many channels each image has.
+    pub channels: usize,
+}
+
+impl Settings {
+    /// Whether they make sense.
+    ///
+    /// # Errors
+    /// When they do not, as the sentence that says why.
+    pub fn check(&self) -> Result<(), String> {
+        if self.min_shape.iter().any(|side| !(1..=SIDE_MAX).contains(side)) {
+            return Err(format!("min_shape={:?} should have sides from 1 to {SIDE_MAX}", self.min_shape));
+        }
+        if !(1..1 << 16).contains(&self.channels) {
+            return Err(format!("channels={} should be from 1 to 65535", self.channels));
+        }
+        let [min, max] = self.clip;
+        let clip = Op::ClipNormalize { min, max, mean: self.mean, std: self.std };
+        Pipeline::new(vec![Op::Resample { spacing: self.spacing }, clip])
+            .map(|_| ())
+            .map_err(|error| error.to_string())
+    }
+
+    fn apply(&self, volume: &mut Volume) -> Result<(), String> {
+        volume.resample(self.spacing)?;
+        volume.clip_normalize(self.clip[0], self.clip[1], self.mean, self.std);
+        volume.pad_edges(self.min_shape);
+        Ok(())
+    }
+}
+
+/// A pair that could not be prepared.
+#[derive(Debug, Serialize)]
+pub struct BrokenPair {
+    /// The image.
+    pub path: String,
+    /// A short word for what is wrong.
+    pub kind: &'static str,
+    /// The same as a sentence.
+    pub reason: String,
+}
+
+/// What became of a folder of volumes.
+#[derive(Debug, Default, Serialize)]
+pub struct Prepared {
+    /// How many pairs there are.
+    pub samples: u64,
+    /// Those that were prepared now.
+    pub prepared: u64,
+    /// Those that were there already.
+    pub unchanged: u64,
+    /// Those that could not be, in order.
+    pub broken: Vec<BrokenPair>,
+}
+
+/// Why nothing more could be done.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// The volumes cannot be listed.
+    #[error(transparent)]
+    Listing(#[from] StoreError),
+    /// The settings make no sense, or not for this folder.
+    #[error("{0}")]
+    Settings(String),
+    /// A file cannot be written.
+    #[error("Cannot write {}: {source}. Check that the folder may be written to and that its disk has room.", path.display())]
+    Write {
+        /// Which one.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Somebody said that it is enough.
+    #[error("The preparation was interrupted; run it again to go on where it was.")]
+    Interrupted,
+}
+
+/// Prepares all volumes below `source` into `destination`. `progress` shows a bar, by default on a terminal only; `is_enough` is asked now and
+/// then, by the thread that called.
+///
+/// # Errors
+/// When the volumes cannot be listed, the settings make no sense, or a file cannot be written.
+pub fn prepare(
+    source: &Path,
+    destination: &Path,
+    settings: &Settings,
+    threads: usize,
+    progress: Option<bool>,
+    is_enough: &dyn Fn() -> bool,
+) -> Result<Prepared, PrepareError> {
+    settings.check().map_err(PrepareError::Settings)?;
+    let bar = ListingBar::new(progress);
+    let listing = Listing::volume_folder(source, &FolderOptions::volumes(), &bar);
+    bar.finish();
+    let files = Files::new(listing?, Io::Buffered, BYTES_MAX);
+    let outputs = outputs(files.listing(), destination)?;
+    claim(destination, settings, &outputs)?;
+
+    let work = Work {
+        files: &files,
+        outputs: &outputs,
+        settings,
+        next: AtomicU32::new(0),
+        prepared: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        broken: Mutex::default(),
+        failed: Mutex::default(),
+        bar: report::progress_if(progress, outputs.len() as u64, "preparing"),
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(|| work.run())).collect();
+        while !workers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            if is_enough() {
+                work.stop.store(true, Ordering::Relaxed);
+            }
+            std::thread::park_timeout(ASK_EVERY);
+        }
+    });
+    work.bar.finish_and_clear();
+    let stopped = work.stop.into_inner();
+    if let Some(error) = into_inner(work.failed) {
+        return Err(error);
+    }
+    if stopped {
+        return Err(PrepareError::Interrupted);
+    }
+    let mut broken = into_inner(work.broken);
+    broken.sort_by_key(|(sample, _)| *sample);
+    let (samples, prepared) = (outputs.len() as u64, work.prepared.into_inner());
+    Ok(Prepared {
+        samples,
+        prepared,
+        unchanged: samples - prepared - broken.len() as u64,
+        broken: broken.into_iter().map(|(_, broken)| broken).collect(),
+    })
+}
+
+fn into_inner<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Image and labels of a finished pair.
+type Output = [PathBuf; 2];
+
+/// Where each sample goes.
+fn outputs(listing: &Listing, destination: &Path) -> Result<Vec<Output>, PrepareError> {
+    let mut named = std::collections::HashMap::new();
+    let mut outputs = Vec::with_capacity(listing.len());
+    for entry in listing.iter() {
+        let name = listing.pair_name(entry.id);
+        if let Some(other) = named.insert(name.clone(), entry.id) {
+            return Err(PrepareError::Settings(format!(
+                "{} and {} would both become {name}. Rename one of them.",
+                listing.path(other).display(),
+                listing.path(entry.id).display()
+            )));
+        }
+        outputs.push(["x", "y"].map(|part| destination.join(format!("{name}_{part}.npy"))));
+    }
+    Ok(outputs)
+}
+
+/// Makes the folder, and finds that what is in it was made with the same settings.
+fn claim(destination: &Path, settings: &Settings, outputs: &[Output]) -> Result<(), PrepareError> {
+    let path = destination.join(SETTINGS_FILE);
+    match fs::read(&path) {
+        Ok(text) => {
+            let found: Result<Settings, _> = serde_json::from_slice(&text);
+            if found.as_ref().ok() == Some(settings) {
+                return Ok(());
+            }
+            let found = found.map_or_else(|_| "nobody knows what".to_owned(), |found| format!("{found:?}"));
+            Err(PrepareError::Settings(format!(
+                "{} holds volumes that were prepared with {found}, and not with {settings:?}. Choose another folder, or \
+                 delete this one.",
+                destination.display()
+            )))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if let Some(there) = outputs.iter().flatten().find(|path| path.exists()) {
+                return Err(PrepareError::Settings(format!(
+                    "{} is there already, and nothing says how it was made. Choose another folder, or move it away.",
+                    there.display()
+                )));
+            }
+            fs::create_dir_all(destination)
+                .map_err(|source| PrepareError::Write { path: destination.to_owned(), source })?;
+            let text = serde_json::to_vec_pretty(settings).map_err(io::Error::from);
+            text.and_then(|text| write(&path, |file| file.write_all(&text)))
+                .map_err(|source| PrepareError::Write { path, source })
+        }
+        Err(source) => Err(StoreError::Read { path, source }.into()),
+    }
+}
+
+/// Writes a file that is there as a whole or not at all.
+fn write(path: &Path, fill: impl FnOnce(&mut fs::File) -> io::Result<()>) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default();
+    // Datasets leave out names with a dot in front; one that a crash leaves behind is overwritten by the next run.
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    hidden.push(".part");
+    let hidden = path.with_file_name(hidden);
+    let written = fs::File::create(&hidden).and_then(|mut file| {
+        fill(&mut file)?;
+        // A name that leads to nothing after a power cut would count as finished.
+        file.sync_all()
+    });
+    let moved = written.and_then(|()| fs::rename(&hidden, path));
+    if moved.is_err() {
+        let _ = fs::remove_file(&hidden);
+    }
+    moved
+}
+
+struct Work<'a> {
+    files: &'a Files,
+    outputs: &'a [Output],
+    settings: &'a Settings,
+    /// The next sample that nobody has taken.
+    next: AtomicU32,
+    prepared: AtomicU64,
+    /// Somebody has failed for good, or said that it is enough.
+    stop: AtomicBool,
+    broken: Mutex<Vec<(SampleId, BrokenPair)>>,
+    failed: Mutex<Option<PrepareError>>,
+    bar: indicatif::ProgressBar,
+}
+
+impl Work<'_> {
+    fn run(&self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let sample = SampleId(self.next.fetch_add(1, Ordering::Relaxed));
+            let Some(output) = self.outputs.get(sample.index()) else { return };
+            match self.one(sample, output) {
+                Ok(Ok(())) => {}
+                Ok(Err(Failure { path, kind, reason, .. })) => {
+                    let broken = (sample, BrokenPair { path, kind, reason });
+                    self.broken.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(broken);
+                }
+                Err(error) => {
+                    *self.failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
+                    self.stop.store(true, Ordering::Relaxed);
+                }
+            }
+            self.bar.inc(1);
+        }
+    }
+
+    fn one(&self, sample: SampleId, output: &Output) -> Result<Result<(), Failure>, PrepareError> {
+        if self.is_finished(sample, output) {
+            return Ok(Ok(()));
+        }
+        let limits = Limits::default();
+        let made =
+            read_volume(self.files, sample, limits, Some(self.settings.channels)).and_then(|mut volume| {
+                self.settings.apply(&mut volume).map_err(|reason| {
+                    Failure::new(sample, self.files.describe(sample), "transform", reason)
+                })?;
+                Ok(volume)
+            });
+        let volume = match made {
+            Ok(volume) => volume,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        let (image_bytes, label_bytes) = volume.bytes();
+        let (mut image, mut label) = (vec![0; image_bytes], vec![0; label_bytes]);
+        volume.write(&mut image, &mut label);
+        let files = [(volume.channels, Kind::F32, image), (1, Kind::U8, label)];
+        for (path, (channels, kind, values)) in output.iter().zip(files) {
+            write(path, |file| {
+                file.write_all(&npy_start(channels, volume.shape, kind))?;
+                file.write_all(&values)
+            })
+            .map_err(|source| PrepareError::Write { path: path.clone(), source })?;
+        }
+        self.prepared.fetch_add(1, Ordering::Relaxed);
+        Ok(Ok(()))
+    }
+
+    /// Whether both files are there, and none is older than what it was made from.
+    fn is_finished(&self, sample: SampleId, output: &Output) -> bool {
+        let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+        let listing = self.files.listing();
+        let labels = listing.partners().map(|labels| labels.path(sample));
+        let sources = [Some(listing.path(sample)), labels];
+        let newest = sources.iter().map(|path| path.as_deref().and_then(changed)).max().flatten();
+        output.iter().all(|path| changed(path).is_some_and(|made| Some(made) >= newest))
+    }
+}

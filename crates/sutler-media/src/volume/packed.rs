@@ -1,0 +1,133 @@
+//! Files that are packed as a whole: nothing of them can be read without unpacking all that is before it.
+
+use std::io::Read;
+
+use flate2::read::MultiGzDecoder;
+
+use super::VolumeError;
+use super::header::{Format, Header, Limits};
+
+/// A file that is being unpacked, from its first byte on.
+pub struct Unpacked<'a> {
+    decoder: MultiGzDecoder<&'a [u8]>,
+    header: Header,
+}
+
+impl<'a> Unpacked<'a> {
+    /// Unpacks the header into `bytes`, whatever those held before.
+    ///
+    /// # Errors
+    /// When what is packed is no volume, or is not packed well.
+    pub fn open(packed: &'a [u8], limits: Limits, bytes: &mut Vec<u8>) -> Result<Self, VolumeError> {
+        let mut decoder = MultiGzDecoder::new(packed);
+        bytes.clear();
+        unpack(&mut decoder, Header::START_BYTES, bytes)?;
+        let header = Header::parse(bytes, limits).map_err(|error| match error {
+            VolumeError::Corrupt { reason, .. } => corrupt(reason),
+            other => other,
+        })?;
+        Ok(Self { decoder, header: Header { format: Format::NiftiGzip, ..header } })
+    }
+
+    /// What is in it.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Unpacks on until `bytes` has this many. All of them are checked against the sum at the end of the file where it is reached.
+    ///
+    /// # Errors
+    /// When there are fewer, or they are not packed well.
+    pub fn go_on_to(&mut self, length: u64, bytes: &mut Vec<u8>) -> Result<(), VolumeError> {
+        let missing = usize::try_from(length).unwrap_or(usize::MAX).saturating_sub(bytes.len());
+        bytes.reserve_exact(missing);
+        unpack(&mut self.decoder, missing, bytes)?;
+        if (bytes.len() as u64) < length {
+            let needed = self.header.end();
+            return Err(VolumeError::Truncated {
+                format: Format::NiftiGzip,
+                bytes: bytes.len() as u64,
+                needed,
+            });
+        }
+        if length == self.header.end() {
+            // Asking for what follows makes the decoder look at the sum. There may be something: headers allow for it.
+            self.decoder.read(&mut [0]).map_err(|error| damaged(&error))?;
+        }
+        Ok(())
+    }
+}
+
+fn unpack(decoder: &mut impl Read, length: usize, bytes: &mut Vec<u8>) -> Result<(), VolumeError> {
+    decoder.take(length as u64).read_to_end(bytes).map(|_| ()).map_err(|error| damaged(&error))
+}
+
+fn damaged(error: &std::io::Error) -> VolumeError {
+    VolumeError::Damaged { format: Format::NiftiGzip, reason: error.to_string() }
+}
+
+fn corrupt(reason: String) -> VolumeError {
+    VolumeError::Corrupt { format: Format::NiftiGzip, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn packed(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// A volume of 20 × 30 × 40 bytes that count up.
+    fn volume() -> Vec<u8> {
+        let mut file = vec![0u8; 352];
+        file[..4].copy_from_slice(&348i32.to_le_bytes());
+        for (at, side) in [(40, 3i16), (42, 20), (44, 30), (46, 40), (70, 2)] {
+            file[at..at + 2].copy_from_slice(&side.to_le_bytes());
+        }
+        file[108..112].copy_from_slice(&352f32.to_le_bytes());
+        file[344..348].copy_from_slice(b"n+1\0");
+        file.extend((0..20 * 30 * 40).map(|value| (value * 7 / 3) as u8));
+        file
+    }
+
+    #[test]
+    fn as_much_is_unpacked_as_is_asked_for() {
+        let file = volume();
+        let packed = packed(&file);
+        let mut bytes = vec![9; 5];
+        let mut unpacked = Unpacked::open(&packed, Limits::default(), &mut bytes).unwrap();
+        assert_eq!(unpacked.header().shape, [20, 30, 40]);
+        assert_eq!(bytes, file[..4096]);
+        unpacked.go_on_to(10_000, &mut bytes).unwrap();
+        assert_eq!(bytes, file[..10_000]);
+        unpacked.go_on_to(unpacked.header().end(), &mut bytes).unwrap();
+        assert_eq!(bytes, file);
+    }
+
+    #[test]
+    fn what_is_damaged_or_cut_off_is_said() {
+        let told = |packed: &[u8]| {
+            let mut bytes = Vec::new();
+            let whole = Unpacked::open(packed, Limits::default(), &mut bytes)
+                .and_then(|mut unpacked| unpacked.go_on_to(unpacked.header().end(), &mut bytes));
+            whole.unwrap_err().to_string()
+        };
+        let file = volume();
+        let good = packed(&file);
+        assert!(told(&good[..good.len() / 2]).contains("cannot be unpacked"));
+        let mut wrong_sum = good.clone();
+        let sum = wrong_sum.len() - 8;
+        wrong_sum[sum] ^= 1;
+        assert!(told(&wrong_sum).contains("cannot be unpacked"), "{}", told(&wrong_sum));
+        let short = told(&packed(&file[..10_000]));
+        assert!(short.contains("ends at byte 10000"), "{short}");
+        assert!(told(&packed(b"no volume at all")).contains("no supported format"));
+        assert!(told(&packed(b"")).contains("empty"));
+    }
+}

@@ -1,0 +1,42 @@
+"""What transforms on sound and on volumes have in common: they describe a step that runs in native threads only."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from sutler import _sutler
+from sutler.transforms.base import Medium, Op, Transform
+
+__all__ = ["MediaTransform"]
+
+#: The datasets that run a transform, by what it works on.
+_DATASETS: dict[Medium, str] = {
+    "images": "sutler.ImageFolder",
+    "sound": "sutler.AudioFolder",
+    "volumes": "sutler.VolumeFolder",
+}
+
+
+class MediaTransform(Transform):
+    """The base of the transforms on sound and on volumes."""
+
+    def _before(self) -> list[Op]:
+        """What must come before it so that it can be checked alone."""
+        return []
+
+    def _check(self) -> None:
+        """Has the native side look at the parameters, while the line at fault is still on the stack."""
+        make = _sutler.Pipeline.audio if self.medium == "sound" else _sutler.Pipeline.volume
+        try:
+            make(json.dumps([*self._before(), *self.ops], allow_nan=False))
+        except ValueError as error:
+            raise ValueError(re.sub(r"^Transform \d+ \((\w+)\) cannot be used", r"\1", str(error))) from None
+
+    def __call__(self, image: Any) -> Any:
+        """Raises: it runs in a dataset."""
+        raise TypeError(
+            f"Sutler's transforms on {self.medium} describe a pipeline; pass {type(self).__name__} to "
+            f"{_DATASETS[self.medium]}"
+        )
