@@ -276,13 +276,9 @@ class AspectGroups(EpochBatches):
                 f"{type(origin).__name__} does not know the shapes of its pictures without reading them; pass the "
                 "width over height of every sample instead"
             )
-        part, given = (
-            selection_of(dataset),
-            origin.aspect_ratios if isinstance(origin, CocoDetection) else dataset,
-        )
-        ratios = [
-            float(ratio) for ratio in (given if part is None else [given[place] for place in part.numbers])
-        ]
+        part = selection_of(dataset)
+        given: Any = origin.aspect_ratios if isinstance(origin, CocoDetection) else dataset
+        ratios = [float(ratio) for ratio in (given if part is None else [given[n] for n in part.numbers])]
         self.thresholds = sorted(float(threshold) for threshold in thresholds)
         if not all(ratio > 0 for ratio in ratios):  # nor a NaN
             raise ValueError(

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use sutler_core::{Form, SampleId, SampleRng};
+use sutler_core::{Form, Hints, SampleId, SampleRng};
 use sutler_media::{MovedBox, PipelineError, Plan};
 use sutler_store::Annotations;
 
 use crate::image::ImagePreparer;
+use crate::preparation::{Boundary, NoBoundary, Progress, Unfinished};
 use crate::{
     Exchange, Failure, Framing, ImagePreparation, Likeness, OwnSample, Place, Preparation, Preparer, RowSpec,
     SampleRecord, Target,
@@ -62,6 +63,10 @@ impl Preparation for DetectionPreparation {
         self.images.likeness()
     }
 
+    fn hints(&self, sample: SampleId, epoch: u32) -> Hints {
+        self.images.hints(sample, epoch)
+    }
+
     fn label(&self, sample: SampleId) -> i64 {
         self.images.label(sample)
     }
@@ -88,6 +93,12 @@ struct DetectionPreparer {
     moved: Vec<MovedBox>,
 }
 
+/// A picture that was put aside, and the epoch that its boxes are drawn for.
+struct Standing {
+    picture: Unfinished,
+    epoch: u32,
+}
+
 impl Preparer for DetectionPreparer {
     fn prepare(
         &mut self,
@@ -96,9 +107,39 @@ impl Preparer for DetectionPreparer {
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
-        self.beside_picture(sample, epoch, place, |images, target| {
-            images.prepare(sample, epoch, target, record)
-        })
+        self.prepare_in_steps(sample, epoch, place, record, &mut NoBoundary).map(|_| ())
+    }
+
+    fn prepare_in_steps(
+        &mut self,
+        sample: SampleId,
+        epoch: u32,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+        boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
+        // A buffer of its own is no row, so that it can be asked for before the picture is there.
+        let Some(mut target) = place.target() else { return Ok(Progress::Finished) };
+        let progress = self.images.prepare_in_steps(sample, epoch, &mut target, record, boundary)?;
+        self.follow(progress, sample, epoch, target)
+    }
+
+    fn go_on(
+        &mut self,
+        unfinished: Unfinished,
+        sample: SampleId,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+        boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
+        let Ok(standing) = unfinished.downcast::<Standing>() else {
+            let reason = "what was put aside of it is no picture with boxes; report this".to_owned();
+            return Err(self.failure(sample, "internal", reason));
+        };
+        let Standing { picture, epoch } = *standing;
+        let Some(mut target) = place.target() else { return Ok(Progress::Finished) };
+        let progress = self.images.go_on(picture, sample, &mut target, record, boundary)?;
+        self.follow(progress, sample, epoch, target)
     }
 
     fn prepare_with(
@@ -109,35 +150,38 @@ impl Preparer for DetectionPreparer {
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
-        self.beside_picture(sample, epoch, place, |images, target| {
-            images.prepare_with(exchange, sample, epoch, target, record)
-        })
+        let Some(mut target) = place.target() else { return Ok(()) };
+        self.images.prepare_with(exchange, sample, epoch, &mut target, record)?;
+        self.follow(Progress::Finished, sample, epoch, target).map(|_| ())
     }
 }
 
 impl DetectionPreparer {
-    /// Has a picture prepared and puts its boxes behind it.
-    fn beside_picture(
+    /// Puts the boxes of a finished picture behind it.
+    fn follow(
         &mut self,
+        progress: Progress,
         sample: SampleId,
         epoch: u32,
-        place: &mut dyn Place,
-        prepare: impl FnOnce(&mut ImagePreparer, &mut Target<'_>) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        // A buffer of its own is no row, so that it can be asked for before the picture is there.
-        let Some(mut target) = place.target() else { return Ok(()) };
-        prepare(&mut self.images, &mut target)?;
+        target: Target<'_>,
+    ) -> Result<Progress, Failure> {
+        if let Progress::Parked(picture) = progress {
+            return Ok(Progress::Parked(Box::new(Standing { picture, epoch })));
+        }
         let Target::Own(own) = target else {
-            return Err(self.failure(sample, "there is no room for its boxes; report this".to_owned()));
+            let reason = "there is no room for its boxes; report this".to_owned();
+            return Err(self.failure(sample, "internal", reason));
         };
         let annotations = &self.preparation.annotations;
         let picture = annotations.picture(sample);
         let size = self.images.source_size();
-        picture.check(size.width, size.height).map_err(|reason| self.failure(sample, reason))?;
+        picture
+            .check(size.width, size.height)
+            .map_err(|reason| self.failure(sample, "annotation", reason))?;
         let (pipeline, seed) = (&self.preparation.images.pipeline, self.preparation.images.seed);
         // Drawn again for the whole pipeline: a picture that comes from a copy was drawn the rest alone.
         let drawn = pipeline.draw_decoded(size, &mut SampleRng::new(seed, epoch, sample), &mut self.plan);
-        drawn.map_err(|error| self.failure(sample, error.to_string()))?;
+        drawn.map_err(|error| self.failure(sample, "transform", error.to_string()))?;
         let boxes = annotations.objects(sample).iter().map(|object| object.edges);
         self.plan.move_boxes(pipeline, size, boxes, &mut self.moved);
         own.data.reserve(self.moved.len() * BOX_BYTES);
@@ -145,11 +189,11 @@ impl DetectionPreparer {
             own.data.extend(index.to_le_bytes());
             edges.iter().for_each(|edge| own.data.extend(edge.to_le_bytes()));
         }
-        Ok(())
+        Ok(Progress::Finished)
     }
 
-    fn failure(&self, sample: SampleId, reason: String) -> Failure {
-        Failure::new(sample, self.preparation.describe(sample), "annotation", reason)
+    fn failure(&self, sample: SampleId, kind: &'static str, reason: String) -> Failure {
+        Failure::new(sample, self.preparation.describe(sample), kind, reason)
     }
 }
 

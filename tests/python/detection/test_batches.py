@@ -273,6 +273,22 @@ def test_ranks_get_one_kind_in_each_step_and_equally_many(shapes: Path) -> None:
     assert {index for rank in ranks for batch in rank for index in batch} == set(range(30))
 
 
+def test_a_part_of_a_dataset_is_served_and_grouped_natively(shapes: Path) -> None:
+    dataset = make(shapes)
+    part = torch.utils.data.Subset(dataset, range(20, 5, -1))
+    plain = sutler.Loader(part, batch_size=4, return_ids=True)
+    grouped = sutler.Loader(part, batch_sampler=sutler.AspectGroups(part, 4), return_ids=True)
+    for loader in (plain, grouped):
+        found: dict[int, bytes] = {}
+        for batch in loader:
+            found |= contents(batch)
+        assert found == {place: content(*dataset[20 - place]) for place in range(15)}
+    with pytest.raises(
+        ValueError, match="the AspectGroups were made of 30 shapes, and the dataset has 15 samples"
+    ):
+        sutler.Loader(part, batch_sampler=sutler.AspectGroups(dataset, 4))
+
+
 def test_a_device_gets_pictures_and_targets(shapes: Path) -> None:
     dataset = make(shapes)
     for images, targets in sutler.Loader(dataset, batch_size=8, device="cpu"):

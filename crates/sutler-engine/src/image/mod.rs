@@ -112,6 +112,7 @@ enum Rest {
 struct Standing {
     pixels: DecodedPixels,
     plan: Plan,
+    source: Size,
 }
 
 fn hints(bytes: Option<u64>) -> Hints {
@@ -146,7 +147,7 @@ impl Preparer for ImagePreparer {
         if matches!(rest, Rest::All) && boundary.parks() {
             let pixels = self.worker.put_aside();
             let plan = std::mem::take(&mut self.plan);
-            return Ok(Progress::Parked(Box::new(Standing { pixels, plan })));
+            return Ok(Progress::Parked(Box::new(Standing { pixels, plan, source: self.source })));
         }
         self.finish(rest, sample, place, record).map(|()| Progress::Finished)
     }
@@ -166,9 +167,10 @@ impl Preparer for ImagePreparer {
                 "what was put aside of it is no picture".to_owned(),
             ));
         };
-        let Standing { pixels, plan } = *standing;
+        let Standing { pixels, plan, source } = *standing;
         self.worker.take_up(pixels);
         self.plan = plan;
+        self.source = source;
         self.finish(Rest::All, sample, place, record).map(|()| Progress::Finished)
     }
 
