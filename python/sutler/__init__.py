@@ -7,6 +7,7 @@ from sutler.analysis import Report, analyze
 from sutler.audio import AudioFolder, LengthBuckets
 from sutler.cache import Cache
 from sutler.datasets import ImageFolder, Manifest
+from sutler.detection import AspectGroups, CocoDetection
 from sutler.errors import (
     DecodeError,
     ErrorBudgetExceeded,
@@ -26,8 +27,10 @@ from sutler.text import TextLines
 from sutler.volumes import VolumeFolder, prepare_volumes
 
 __all__ = [
+    "AspectGroups",
     "AudioFolder",
     "Cache",
+    "CocoDetection",
     "DecodeError",
     "ErrorBudgetExceeded",
     "Errors",

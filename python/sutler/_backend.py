@@ -16,6 +16,7 @@ from sutler import _sutler
 from sutler._agent import AgentChoice, say_alone
 from sutler._assembly import HostBatches
 from sutler._auto_split import AutoSplit
+from sutler._detection_batches import DetectionBatches
 from sutler._fetch import bulk_getter
 from sutler._keys import KeyTable
 from sutler._padded_batches import PaddedBatches
@@ -29,6 +30,7 @@ from sutler._volume_batches import VolumeBatches
 from sutler._worker import WorkerOptions
 from sutler.cache import AUTO, read_split
 from sutler.datasets import NativeDataset
+from sutler.detection import CocoDetection
 from sutler.text import TextLines
 from sutler.volumes import VolumeFolder
 
@@ -119,6 +121,11 @@ class NativeBackend:
         native = len(operations)
         self.device_operations: list[dict[str, Any]] = []
         last_on_host = dataset.lowered.tail or loader.collate_fn is not None
+        if isinstance(dataset, CocoDetection) and loader.device_normalize:
+            raise ValueError(
+                "device_normalize=True would normalise the zeros that surround the pictures of a CocoDetection, too; "
+                "leave it out"
+            )
         if loader.device is not None and loader.device_normalize and not last_on_host:
             while native and operations[native - 1]["op"] in ("to_dtype", "normalize"):
                 native -= 1
@@ -127,6 +134,10 @@ class NativeBackend:
         #: Clips are padded natively, unless Python has something to do to each of them first.
         one_by_one = dataset.lowered.tail or loader.collate_fn is not None or not loader._batched()
         self._pad = None if one_by_one else dataset.padding_value
+        #: The same for pictures that are put in frames.
+        self._frame = (
+            dataset.size_divisible if isinstance(dataset, CocoDetection) and not one_by_one else None
+        )
         self._cache_wanted = loader.cache
         self._threads = loader.num_workers
         #: Who decides on the split, where the user does not.
@@ -193,6 +204,7 @@ class NativeBackend:
                 lateness=self._lateness,
                 shared=self._shared,
                 pad=self._pad,
+                frame=self._frame,
                 cache=self._cache,
                 agent=agent,
                 name=self._name,
@@ -219,6 +231,8 @@ class NativeBackend:
     ) -> BatchSource:
         """Batches as the threads wrote them."""
         reader = RunReader(loader, run, feed)
+        if isinstance(self._dataset, CocoDetection):
+            return DetectionBatches(loader, reader, epoch, self._dataset)
         padding_value = self._dataset.padding_value
         if padding_value is not None:
             return PaddedBatches(loader, reader, epoch, padding_value)
@@ -258,8 +272,8 @@ class ProcessBackend:
         self._lateness = loader._lateness()
         #: Whether workers come and go with the demand.
         self._elastic = loader._auto_workers is not None
-        #: In strict order samples stay in the thread that PyTorch's users know them in. What a worker has put aside only
-        #: it can go on with, so workers that may go at any time put nothing aside.
+        #: In strict order samples stay in the thread that PyTorch's users know them in. What a worker has put aside
+        #: only it can go on with, so workers that may go at any time put nothing aside.
         self._hand_over = loader.hand_over and loader.order == "ready" and not self._elastic
         #: Where a batch is made in one piece, one worker prepares all of it.
         self._whole_batches = loader._collates_in_workers() or (

@@ -3,7 +3,7 @@
 import os
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeAlias, final
 
 from typing_extensions import CapsuleType
 
@@ -41,6 +41,7 @@ __all__ = [
     "end_with",
     "epoch_order",
     "fetch_rate",
+    "group_batches",
     "is_json_lines",
     "make_photos",
     "measure_profile",
@@ -77,6 +78,10 @@ class Array:
     ) -> CapsuleType: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
+#: Of all boxes of a batch, picture by picture: where those of each picture end; edges, labels, areas and crowds. Of all
+#: pictures: id, height and width as they are, height and width in their files.
+_Targets: TypeAlias = tuple[list[int], Array, Array, Array, Array, Array, Array, Array]
+
 @final
 class Pipeline:
     """A checked pipeline of native operations."""
@@ -90,6 +95,8 @@ class Pipeline:
     def dtype(self) -> Literal["uint8", "float32"]: ...
     @property
     def size(self) -> tuple[int, int] | None: ...
+    @property
+    def loses_boxes(self) -> str | None: ...
     @property
     def static_prefix(self) -> int: ...
 
@@ -123,6 +130,20 @@ class Dataset:
     ) -> Dataset: ...
     def audio_headers(self, threads: int) -> list[tuple[int, int, int] | None]: ...
     @staticmethod
+    def coco(
+        path: str | os.PathLike[str],
+        *,
+        root: str | os.PathLike[str],
+        contiguous: bool,
+        keep_empty: bool,
+        keep_crowds: bool,
+        refuse_empty_boxes: bool,
+        io: str,
+        pixels_max: int,
+        bytes_max: int,
+        progress: Callable[[int], object] | None,
+    ) -> Dataset: ...
+    @staticmethod
     def volume_folder(
         root: str | os.PathLike[str],
         *,
@@ -151,11 +172,20 @@ class Dataset:
     def classes(self) -> list[str]: ...
     @property
     def fingerprint(self) -> str: ...
+    @property
+    def categories(self) -> list[tuple[int, str]]: ...
+    @property
+    def pictures(self) -> list[tuple[int, int, int]]: ...
+    @property
+    def box_counts(self) -> tuple[int, int, int, int, int]: ...
     def path(self, index: int) -> str: ...
     def label(self, index: int) -> int: ...
     def labels(self) -> list[int]: ...
     def read(self, index: int) -> bytes: ...
     def load(self, index: int, pipeline: Pipeline, *, seed: int, epoch: int) -> Array: ...
+    def load_detection(
+        self, index: int, pipeline: Pipeline, *, seed: int, epoch: int
+    ) -> tuple[Array, _Targets]: ...
     def load_volume(
         self, index: int, pipeline: Pipeline, *, seed: int, epoch: int
     ) -> tuple[Array, Array]: ...
@@ -317,6 +347,7 @@ class Job:
         lateness: int | None = None,
         shared: bool = False,
         pad: float | None = None,
+        frame: int | None = None,
         cache: Cache | None = None,
         agent: AgentChoice | None = None,
         name: str | None = None,
@@ -402,6 +433,8 @@ class Batch:
     def take_tokens(self) -> list[Array]: ...
     def take_text(self) -> list[Array]: ...
     def plane(self, length: int, planes: int, plane: int) -> Array: ...
+    def framed(self, dataset: Dataset, multiple: int) -> tuple[Array, _Targets]: ...
+    def take_detections(self, dataset: Dataset) -> tuple[list[Array], _Targets]: ...
     def take_arrays(self) -> list[Array]: ...
     def volumes(self) -> tuple[Array, Array]: ...
     def take_volumes(self) -> list[tuple[Array, Array]]: ...
@@ -467,6 +500,17 @@ def bucket_batches(
     *,
     batch_size: int,
     buckets: int,
+    shuffle: bool,
+    drop_last: bool,
+    seed: int,
+    epoch: int,
+    rank: int,
+    world_size: int,
+) -> list[list[int]]: ...
+def group_batches(
+    groups: list[int],
+    *,
+    batch_size: int,
     shuffle: bool,
     drop_last: bool,
     seed: int,

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 import numbers
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
-from sutler._arguments import check_seed, place_in_job
-from sutler._sampling import check_epoch
+from sutler._epoch_batches import EpochBatches, check_positive
 from sutler._selection import origin_of, selection_of
-from sutler._words import counted
 from sutler.datasets import BYTES_MAX, Io, NativeDataset
 from sutler.text import TextLines
 from sutler.transforms import lower_audio
@@ -162,7 +160,7 @@ def _check_duration(seconds: Any) -> None:
         )
 
 
-class LengthBuckets:
+class LengthBuckets(EpochBatches):
     """Batches of samples of similar length, for a loader's ``batch_sampler``: less padding, and still random.
 
     Samples are sorted into buckets of similar length. Which samples of a bucket come together, and in which order the
@@ -188,6 +186,8 @@ class LengthBuckets:
         [[1, 3], [4, 2], [0]]
     """
 
+    made_of = "length"
+
     def __init__(
         self,
         lengths: AudioFolder | TextLines | Subset[Any] | Sequence[float],
@@ -200,61 +200,35 @@ class LengthBuckets:
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        for name, value in (("batch_size", batch_size), ("buckets", buckets)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
-        check_seed(seed)
+        super().__init__(
+            batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed, rank=rank, world_size=world_size
+        )
+        check_positive("buckets", buckets)
         self._lengths = _in_microseconds(_lengths_in(lengths))
-        self.batch_size = batch_size
         self.buckets = buckets
-        self.shuffle = shuffle
-        self.drop_last = drop_last
-        self.seed = seed
-        #: The epoch whose batches come next.
-        self.epoch = 0
-        self._place = place_in_job(rank, world_size)
-        #: How many ranks its batches are divided over.
-        self.world_size = self._place()[1]
-
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch; a loader does so itself."""
-        self.epoch = check_epoch(epoch)
 
     @property
     def samples(self) -> int:
         """How many samples its batches are drawn from."""
         return len(self._lengths)
 
-    def __iter__(self) -> Iterator[list[int]]:
-        rank, world_size = self._place()
-        # Drawn at once, not when first asked: the epoch may be another one by then.
-        return iter(
-            _sutler.bucket_batches(
-                self._lengths,
-                batch_size=self.batch_size,
-                buckets=self.buckets,
-                shuffle=self.shuffle,
-                drop_last=self.drop_last,
-                seed=self.seed,
-                epoch=self.epoch,
-                rank=rank,
-                world_size=world_size,
-            )
+    def _batches(self, rank: int, world_size: int) -> list[list[int]]:
+        return _sutler.bucket_batches(
+            self._lengths,
+            batch_size=self.batch_size,
+            buckets=self.buckets,
+            shuffle=self.shuffle,
+            drop_last=self.drop_last,
+            seed=self.seed,
+            epoch=self.epoch,
+            rank=rank,
+            world_size=world_size,
         )
 
     def __len__(self) -> int:
         _, world_size = self._place()
         step = self.batch_size * world_size
         return len(self._lengths) // step if self.drop_last else -(-len(self._lengths) // step)
-
-
-def check_lengths(batch_sampler: Any, dataset: Any) -> None:
-    """Raises for buckets that were made for another number of samples than a loader's dataset has."""
-    if isinstance(batch_sampler, LengthBuckets) and batch_sampler.samples != len(dataset):
-        raise ValueError(
-            f"the LengthBuckets were made of {counted(batch_sampler.samples, 'length')}, and the dataset has "
-            f"{counted(len(dataset), 'sample')}; make them of the dataset that the loader is given"
-        )
 
 
 def _lengths_in(given: Any) -> Sequence[Any]:

@@ -54,8 +54,8 @@ class NativeDataset(DatasetType):
     _native: _sutler.Dataset
     #: The transform as it was given.
     transform: Any
-    #: What is done to the class index, if anything.
-    target_transform: Callable[[int], Any] | None
+    #: What is done to the class index, or to what is on a picture, if anything.
+    target_transform: Callable[[Any], Any] | None
     #: The transform split into native operations and what runs in Python.
     lowered: Lowered
     #: What follows the shorter samples of a batch, where samples differ in length and are padded.
@@ -66,7 +66,7 @@ class NativeDataset(DatasetType):
     def _set_up(
         self,
         transform: Any,
-        target_transform: Callable[[int], Any] | None,
+        target_transform: Callable[[Any], Any] | None,
         dct_scaling: bool,
         progress: bool | None,
     ) -> None:

@@ -31,6 +31,7 @@ from sutler._backend import (
 from sutler._beginning import begin_epoch
 from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
 from sutler._epoch import EpochIterator, Position
+from sutler._epoch_batches import EpochBatches, check_samples
 from sutler._figures import TrainerFigures
 from sutler._output import Output, resolve_output
 from sutler._parts import cache_for, leaves
@@ -46,7 +47,6 @@ from sutler._successor import Successor
 from sutler._sutler import usable_cores
 from sutler._threads import THREAD
 from sutler._words import counted
-from sutler.audio import LengthBuckets, check_lengths
 from sutler.cache import Cache, check_alone, read_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
@@ -221,7 +221,7 @@ class Loader(Generic[BatchType]):
         #: Which samples of it, where not all.
         self._selection = selection_of(dataset)
         native = isinstance(self._origin, NativeDataset)
-        check_lengths(batch_sampler, dataset)
+        check_samples(batch_sampler, dataset)
         self.batch_size = None if batch_sampler is not None else batch_size
         self.shuffle = bool(shuffle)
         if isinstance(num_workers, str):
@@ -459,7 +459,7 @@ class Loader(Generic[BatchType]):
         given = self._given_batch_sampler if in_batches else self._given_sampler
         if given is None:
             return None
-        if isinstance(given, LengthBuckets):
+        if isinstance(given, EpochBatches):
             given.set_epoch(epoch)
         if self._selection is not None:
             self._selection.read_again()

@@ -1,6 +1,7 @@
 //! `sutler inspect`: what is in a dataset.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,6 +11,7 @@ use sutler_engine::read_volume;
 use sutler_media::{Decoder, Format, Limits, Pixels, Rect, Request, Scale, audio, probe, volume};
 use sutler_store::{Files, ReadBuffer, Source};
 
+use crate::boxes::BoxFacts;
 use crate::dataset::{DatasetPath, open_any};
 use crate::inspect_text::TextArguments;
 use crate::{Failed, report};
@@ -25,15 +27,18 @@ const FORMAT_BYTES: usize = 16;
 
 /// Show what is in a dataset: counts, sizes, formats, broken files
 ///
-/// Images and sound lie in one folder per class, volumes in pairs with their labels.
-/// Every file is read and decoded in full, so a file that is not listed as broken can be served. Files of text, and folders
-/// of nothing else, are read line by line.
+/// Images and sound lie in one folder per class, volumes in pairs with their labels. Every file is read and decoded in full, so
+/// a file that is not listed as broken can be served. Files of text, and folders of nothing else, are read line by line. PATH may
+/// also be a COCO annotation file (.json): then its boxes and categories are counted, and pictures compared with what it says of them.
 #[derive(clap::Args)]
 pub struct Inspect {
     #[command(flatten)]
     dataset: DatasetPath,
     #[command(flatten)]
     text: TextArguments,
+    /// The folder that holds the pictures of a COCO annotation file; by default where they are most likely.
+    #[arg(long, value_name = "FOLDER")]
+    images: Option<PathBuf>,
     /// Threads to decode with; by default one per usable core.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
@@ -83,7 +88,7 @@ impl Inspect {
         if let Some(files) = self.text.files_at(&self.dataset.path) {
             return self.text.inspect(&files, threads, self.json);
         }
-        let files = open_any(&self.dataset.path)?;
+        let files = open_any(&self.dataset.path, self.images.as_deref())?;
         let mut findings = examine(&files, threads)?;
         findings.broken.sort_by_key(|(sample, _)| *sample);
         let broken: Vec<Broken> = findings.broken.into_iter().map(|(_, broken)| broken).collect();
@@ -114,6 +119,7 @@ impl Inspect {
             misnamed: found.iter().filter(|finding| finding.misnamed).count() as u64,
             warned: found.iter().filter(|finding| finding.warned).count() as u64,
             fingerprint: files.fingerprint().to_string(),
+            boxes: files.annotations().map(|annotations| BoxFacts::of(annotations)),
             broken,
         };
         report::print(&if self.json {
@@ -166,6 +172,9 @@ struct Facts {
     misnamed: u64,
     warned: u64,
     fingerprint: String,
+    /// What is on the pictures, where an annotation file says so.
+    #[serde(flatten)]
+    boxes: Option<BoxFacts>,
     broken: Vec<Broken>,
 }
 
@@ -181,6 +190,9 @@ impl Facts {
                 if self.classes == 1 { "class" } else { "classes" },
             ),
         };
+        if let Some(boxes) = &self.boxes {
+            text += &boxes.text();
+        }
         let mut rows = vec![self.file_bytes.row("file size", report::bytes)];
         rows.extend(self.depth.as_ref().map(|depth| depth.row("depth", report::count)));
         match &self.milliseconds {
@@ -324,6 +336,10 @@ impl Examiner {
         };
         finding.image = Some((header.format.name(), header.width, header.height));
         finding.misnamed = !has_extension_of(&path, header.format);
+        let picture = files.annotations().map(|annotations| annotations.picture(sample));
+        if let Some(Err(reason)) = picture.map(|picture| picture.check(header.width, header.height)) {
+            return (finding, broken("annotation", reason));
+        }
         let request = Request { region: Rect::whole(header.width, header.height), scale: Scale::Full };
         match self.decoder.decode(bytes, &header, &request, &mut self.pixels) {
             Ok(decoded) => {

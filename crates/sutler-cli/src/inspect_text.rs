@@ -50,7 +50,7 @@ impl TextArguments {
     /// The files of text at a path, if that is what is there rather than images, sound or a manifest.
     pub fn files_at(&self, path: &Path) -> Option<Vec<PathBuf>> {
         if path.is_dir() {
-            let other = open_any(path).is_ok_and(|files| !files.is_empty());
+            let other = open_any(path, None).is_ok_and(|files| !files.is_empty());
             return if other { None } else { text_files_in(path).ok() };
         }
         let asked = self.field.is_some() || self.tokenizer.is_some();

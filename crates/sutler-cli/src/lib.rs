@@ -5,6 +5,7 @@
 
 mod analyze;
 mod bench;
+mod boxes;
 mod dataset;
 mod demo;
 mod inspect;

@@ -13,6 +13,7 @@ mod course;
 mod crew;
 mod fingerprint;
 mod form;
+mod groups;
 mod keep;
 mod lanes;
 mod ledger;
@@ -35,6 +36,7 @@ pub use course::{Course, Span, Split};
 pub use crew::{Crew, CrewLimits, CrewObservation, CrewReason};
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;
+pub use groups::{GroupSpec, group_batches};
 pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, ShelfStats, divide};
 pub use lanes::{
     Durations, Experience, Hints, Lanes, SlowShare, Traffic, Turn, Verdict as LaneVerdict, Waiting,

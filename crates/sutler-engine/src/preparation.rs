@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use sutler_core::{Form, Hints, SampleId};
 
-use crate::{Arena, Failure, OwnSample, Padding};
+use crate::{Arena, Failure, Framing, OwnSample, Padding};
 
 /// The memory one prepared sample takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +155,11 @@ pub trait Preparation: Send + Sync {
 
     /// How samples of different lengths become one block, where they do.
     fn padding(&self) -> Option<Padding> {
+        None
+    }
+
+    /// How pictures of different sizes become one block, where they do.
+    fn framing(&self) -> Option<Framing> {
         None
     }
 

@@ -17,12 +17,16 @@ enum Owner {
     Batch(Arc<sutler_engine::Batch>),
     /// A batch whose samples were padded; the same.
     Padded(Arc<sutler_engine::Batch>),
+    /// A batch whose pictures were framed; the same.
+    Framed(Arc<sutler_engine::Batch>),
     /// All batches of a job.
     Memory(Arc<sutler_engine::Arena>),
     /// A sample with a buffer of its own.
     Bytes(Arc<Vec<u8>>),
     /// Labels or ids.
     Integers(Arc<Vec<i64>>),
+    /// Boxes.
+    Floats(Arc<Vec<f32>>),
 }
 
 impl Owner {
@@ -34,9 +38,13 @@ impl Owner {
             Owner::Padded(batch) => batch
                 .block_of_padded()
                 .map_or(std::ptr::null_mut(), |padded| padded.values().as_ptr().cast_mut()),
+            Owner::Framed(batch) => batch
+                .block_of_framed()
+                .map_or(std::ptr::null_mut(), |framed| framed.block().as_ptr().cast_mut()),
             Owner::Memory(arena) => arena.as_ptr(),
             Owner::Bytes(bytes) => bytes.as_ptr().cast_mut(),
             Owner::Integers(values) => values.as_ptr().cast_mut().cast(),
+            Owner::Floats(values) => values.as_ptr().cast_mut().cast(),
         };
         NonNull::new(pointer).unwrap_or(NonNull::dangling())
     }
@@ -147,6 +155,42 @@ impl Array {
             value_type: ValueType::I64,
             offset: plane * length * size_of::<i64>(),
         })
+    }
+
+    /// The pictures of a batch that were framed.
+    pub fn framed(batch: &Arc<sutler_engine::Batch>, dtype: DType, layout: Layout) -> Option<Self> {
+        let framed = batch.block_of_framed()?;
+        let [height, width] = framed.size();
+        let (shape, strides) = image_layout(&[framed.sizes().len() as i64], height, width, layout);
+        let owner = Owner::Framed(Arc::clone(batch));
+        Some(Self { owner, shape, strides, value_type: value_type(dtype), offset: 0 })
+    }
+
+    /// Rows of so many floats each.
+    pub fn rows_of_floats(values: Vec<f32>, columns: usize) -> Self {
+        let shape = vec![(values.len() / columns) as i64, columns as i64];
+        let strides = dense(&shape);
+        Self { owner: Owner::Floats(Arc::new(values)), shape, strides, value_type: ValueType::F32, offset: 0 }
+    }
+
+    /// A row of floats.
+    pub fn row_of_floats(values: Vec<f32>) -> Self {
+        let shape = vec![values.len() as i64];
+        let owner = Owner::Floats(Arc::new(values));
+        Self { owner, shape, strides: vec![1], value_type: ValueType::F32, offset: 0 }
+    }
+
+    /// Rows of so many integers each.
+    pub fn rows_of_integers(values: Vec<i64>, columns: usize) -> Self {
+        let shape = vec![(values.len() / columns) as i64, columns as i64];
+        let strides = dense(&shape);
+        Self {
+            owner: Owner::Integers(Arc::new(values)),
+            shape,
+            strides,
+            value_type: ValueType::I64,
+            offset: 0,
+        }
     }
 
     /// One sample of floats with a buffer of its own.

@@ -420,7 +420,7 @@ impl Job {
     /// has a window of its own, and the others name it in `shares_with`.
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
-    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, pad=None, cache=None, agent=None, name=None, window_bytes=0, shares_with=None))]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, pad=None, frame=None, cache=None, agent=None, name=None, window_bytes=0, shares_with=None))]
     fn new(
         py: Python<'_>,
         dataset: &Dataset,
@@ -437,6 +437,7 @@ impl Job {
         lateness: Option<u32>,
         shared: bool,
         pad: Option<f32>,
+        frame: Option<u32>,
         cache: Option<&Cache>,
         agent: Option<AgentChoice>,
         name: Option<String>,
@@ -457,6 +458,7 @@ impl Job {
             in_step,
             errors: parse_policy(errors, errors_max, errors_rate)?,
             pad,
+            frame,
             lateness,
             shared,
         };

@@ -20,7 +20,9 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod annotations;
 pub mod cache;
+mod coco;
 mod error;
 mod files;
 mod filesystem;
@@ -28,12 +30,15 @@ mod folder;
 mod lines;
 mod listing;
 mod manifest;
+mod paths;
 mod progress;
 mod read_buffer;
 mod source;
 mod text;
 mod throttled;
 
+pub use annotations::{Annotations, Category, LeftOut, Object, Picture};
+pub use coco::CocoOptions;
 pub use error::StoreError;
 pub use files::{Files, Io};
 pub use folder::{AUDIO_EXTENSIONS, FolderOptions, IMAGE_EXTENSIONS, VOLUME_EXTENSIONS};
