@@ -53,7 +53,7 @@ DAMAGE: list[tuple[str, Callable[[Path], Any], str, str]] = [
         "mismatch",
         "20 × 20 × 21 values and its labels",
     ),
-    ("x", lambda path: patch(path, 10, b"{'descr': 'lies"), "corrupt", "header is corrupt"),
+    ("x", lambda path: patch(path, 28, b"fortran_odour"), "corrupt", "has no fortran_order"),
     ("y", wrong_label, "label", r"its labels, .*a label is 300, and labels are whole numbers"),
     ("y", lambda path: np.save(path, np.full((20, 24, 28), np.nan)), "mismatch", "make both of one shape"),
     ("y", lambda path: path.unlink(), "missing", r"its labels are missing\. Cannot read .*00002_y\.npy"),

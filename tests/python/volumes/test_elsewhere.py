@@ -57,7 +57,9 @@ def test_a_part_of_a_dataset_stays_native_and_has_its_own_numbers(volumes: Path)
 def test_datasets_that_are_put_together_draw_anew_in_every_epoch(volumes: Path) -> None:
     dataset = sutler.VolumeFolder(volumes, TRAIN)
     joined: ConcatDataset[Any] = ConcatDataset([dataset, dataset])
-    with sutler.Loader(joined, batch_size=13, num_workers=0) as loader:
+    with pytest.warns(RuntimeWarning, match="ConcatDataset puts native datasets together in Python"):
+        loader = sutler.Loader(joined, batch_size=13, num_workers=0)
+    with loader:
         first, second = ([np.asarray(images) for images, _ in loader] for _ in range(2))
     np.testing.assert_array_equal(first[0][4], dataset[4][0])
     assert not np.array_equal(first[0], second[0])
