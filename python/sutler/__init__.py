@@ -22,6 +22,7 @@ from sutler.errors import (
 from sutler.loader import Loader
 from sutler.planning import Plan, plan
 from sutler.prepared import PreparedDataset, deterministic
+from sutler.text import TextLines
 from sutler.volumes import VolumeFolder, prepare_volumes
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Report",
     "SampleError",
     "SutlerError",
+    "TextLines",
     "VolumeFolder",
     "WorkerError",
     "__version__",

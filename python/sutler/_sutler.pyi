@@ -23,6 +23,8 @@ __all__ = [
     "Positions",
     "Run",
     "Served",
+    "Text",
+    "Tokenizer",
     "__version__",
     "advise",
     "agent_socket",
@@ -39,6 +41,7 @@ __all__ = [
     "end_with",
     "epoch_order",
     "fetch_rate",
+    "is_json_lines",
     "make_photos",
     "measure_profile",
     "parse_size",
@@ -48,6 +51,7 @@ __all__ = [
     "read_samples",
     "recall_samples",
     "storage_behind",
+    "text_files_in",
     "usable_cores",
     "user_seed",
 ]
@@ -155,6 +159,64 @@ class Dataset:
     def load_volume(
         self, index: int, pipeline: Pipeline, *, seed: int, epoch: int
     ) -> tuple[Array, Array]: ...
+
+@final
+class Tokenizer:
+    """Makes tokens of text, as a ``tokenizer.json`` describes."""
+
+    def __new__(cls, json: str, *, add_special_tokens: bool, max_length: int | None = None) -> Tokenizer: ...
+    def id(self, token: str) -> int | None: ...
+    def token(self, number: int) -> str | None: ...
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def padding(self) -> int | None: ...
+    def tokens(self, text: str) -> list[int]: ...
+
+@final
+class Text:
+    """The lines of some files, or blocks of them."""
+
+    @staticmethod
+    def open(
+        paths: Sequence[str | os.PathLike[str]],
+        *,
+        field: str | None,
+        tokenizer: Tokenizer | None,
+        keep_blank: bool,
+        bytes_max: int,
+        cache_folder: str | os.PathLike[str],
+        progress: Callable[[int], object] | None,
+    ) -> Text: ...
+    def pack(
+        self,
+        length: int,
+        *,
+        end: int,
+        padding: int | None,
+        documents: bool,
+        positions: bool,
+        skip_bad: bool,
+        threads: int,
+        progress: Callable[[int], object] | None,
+    ) -> Text: ...
+    def token_counts(self, threads: int, progress: Callable[[int], object] | None) -> list[int]: ...
+    def __len__(self) -> int: ...
+    @property
+    def lines(self) -> int: ...
+    @property
+    def total_tokens(self) -> int | None: ...
+    @property
+    def files(self) -> list[pathlib.Path]: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def not_saved(self) -> str | None: ...
+    def bad_lines(self) -> list[tuple[int, str, str, str]]: ...
+    def path(self, index: int) -> str: ...
+    def line_bytes(self) -> list[int]: ...
+    def text(self, line: int) -> str: ...
+    def load(self, index: int) -> Array: ...
 
 @final
 class Handover:
@@ -269,17 +331,34 @@ class Job:
         batches_held: int,
         in_step: bool,
         whole_batches: bool,
-        revive: Callable[[int], tuple[int, Handover | None]],
+        revive: Callable[[int], tuple[int, Handover | None, int | None]],
         is_alive: Callable[[int], bool],
         post_mortem: Callable[[int], str],
         errors: str,
         errors_max: int | None = None,
         errors_rate: float | None = None,
         lateness: int | None = None,
+        elastic: bool = False,
         cache: Cache | None = None,
         hand_over: bool = False,
     ) -> Job: ...
-    def use_workers(self, ways: Sequence[tuple[int, Handover | None]]) -> None: ...
+    @staticmethod
+    def with_text(
+        text: Text,
+        *,
+        batch_size: int,
+        batches_ahead: int,
+        batches_held: int,
+        in_step: bool,
+        errors: str,
+        errors_max: int | None = None,
+        errors_rate: float | None = None,
+        lateness: int | None = None,
+        shuffle: int | None = None,
+        pad: int | None = None,
+        pad_multiple: int = 1,
+    ) -> Job: ...
+    def use_workers(self, ways: Sequence[tuple[int, Handover | None, int | None]]) -> None: ...
     def hang_up(self) -> None: ...
     def add_keys(self, keys: Sequence[tuple[bytes, str]]) -> None: ...
     @property
@@ -319,6 +398,10 @@ class Batch:
     def images(self) -> Array: ...
     def take_images(self) -> list[Array]: ...
     def padded(self, value: float) -> tuple[Array, Array] | None: ...
+    def padded_tokens(self) -> tuple[Array, Array] | None: ...
+    def take_tokens(self) -> list[Array]: ...
+    def take_text(self) -> list[Array]: ...
+    def plane(self, length: int, planes: int, plane: int) -> Array: ...
     def take_arrays(self) -> list[Array]: ...
     def volumes(self) -> tuple[Array, Array]: ...
     def take_volumes(self) -> list[tuple[Array, Array]]: ...
@@ -357,6 +440,8 @@ class Served:
     def __len__(self) -> int: ...
 
 def advise(facts: str, setting: str) -> str: ...
+def is_json_lines(path: str | os.PathLike[str]) -> bool: ...
+def text_files_in(folder: str | os.PathLike[str]) -> list[pathlib.Path]: ...
 def agent_socket() -> pathlib.Path: ...
 def agent_status(socket: str | os.PathLike[str]) -> str: ...
 def attribute_stalls(

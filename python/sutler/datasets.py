@@ -60,6 +60,8 @@ class NativeDataset(DatasetType):
     lowered: Lowered
     #: What follows the shorter samples of a batch, where samples differ in length and are padded.
     padding_value: float | None = None
+    #: Whether an agent can prepare them.
+    served_by_agents = True
 
     def _set_up(
         self,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
+import json
 import os
 import pathlib
 import time
 import wave
+from collections.abc import Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -38,6 +40,22 @@ def make_photos(
         ['class_0/photo_000000.jpg', 'class_0/photo_000001.jpg', 'class_1/photo_000002.jpg']
     """
     _sutler.make_photos(os.fspath(root), count=count, classes=classes, seed=seed, longer_side=longer_side)
+
+
+def word_tokenizer(words: Mapping[str, int], unknown: str = "[UNK]") -> str:
+    """The ``tokenizer.json`` of a tokenizer of whole words, with white space between them.
+
+    Args:
+        words: The number of each word.
+        unknown: The one that stands for all others.
+
+    Examples:
+        >>> tokenizer = word_tokenizer({"[UNK]": 0, "be": 1})
+        >>> _sutler.Tokenizer(tokenizer, add_special_tokens=False).tokens("be or be")
+        [1, 0, 1]
+    """
+    model = {"type": "WordLevel", "vocab": dict(words), "unk_token": unknown}
+    return json.dumps({"version": "1.0", "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model})
 
 
 def make_tones(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sutler import _sutler
+from sutler import _moment, _sutler
 from sutler._output import converter, resolve_output
 from sutler.datasets import NativeDataset
 from sutler.transforms import lower_volumes
@@ -123,11 +123,12 @@ class VolumeFolder(NativeDataset):
         return path
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        """Image and labels as a loader with ``seed=0`` would deliver them in epoch 0."""
+        """Image and labels as a loader with ``seed=0`` would deliver them in epoch 0; see :class:`ImageFolder`."""
         index = self._check(index)
         convert = converter(resolve_output(None))
-        image, label = self._native.load_volume(index, self._pipeline, seed=0, epoch=0)
-        pair: tuple[Any, Any] = self.finish((convert(image), convert(label)), index, seed=0, epoch=0)
+        seed, epoch = _moment.current()
+        image, label = self._native.load_volume(index, self._pipeline, seed=seed, epoch=epoch)
+        pair: tuple[Any, Any] = self.finish((convert(image), convert(label)), index, seed=seed, epoch=epoch)
         return pair
 
     def finish(self, image: Any, index: int, *, seed: int, epoch: int) -> Any:

@@ -29,8 +29,8 @@ pub struct ListingBar {
 
 impl ListingBar {
     /// Shown if so, or by default on a terminal.
-    pub fn new(shown: Option<bool>) -> Self {
-        Self { bar: report::progress_if(shown, 0, "listing"), files: AtomicU64::new(0) }
+    pub fn new(shown: Option<bool>, doing: &str) -> Self {
+        Self { bar: report::progress_if(shown, 0, doing), files: AtomicU64::new(0) }
     }
 
     /// The listing is over.
@@ -81,7 +81,7 @@ pub fn open_any(path: &Path) -> Result<Arc<Files>, Failed> {
         return sounds;
     }
     if path.is_dir() {
-        let progress = ListingBar::new(None);
+        let progress = ListingBar::new(None, "listing");
         let volumes = Listing::volume_folder(path, &FolderOptions::volumes(), &progress);
         progress.finish();
         match volumes {
@@ -96,7 +96,7 @@ pub fn open_any(path: &Path) -> Result<Arc<Files>, Failed> {
 }
 
 fn list(path: &Path, options: FolderOptions) -> Result<Arc<Files>, Failed> {
-    let progress = ListingBar::new(None);
+    let progress = ListingBar::new(None, "listing");
     let listing = if path.is_file() {
         Listing::manifest(path, &ManifestOptions::default(), &progress)
     } else {

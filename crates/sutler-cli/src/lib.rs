@@ -8,6 +8,7 @@ mod bench;
 mod dataset;
 mod demo;
 mod inspect;
+mod inspect_text;
 pub mod photos;
 pub mod plan;
 mod prepare;

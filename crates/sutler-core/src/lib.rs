@@ -17,6 +17,7 @@ mod keep;
 mod lanes;
 mod ledger;
 mod order;
+mod packing;
 mod permutation;
 pub mod plan;
 mod ranks;
@@ -40,6 +41,7 @@ pub use lanes::{
 };
 pub use ledger::{Ledger, LedgerError, SavedLedger};
 pub use order::{BatchPlan, EpochPlan, JobCursor, JobSpec, OrderError};
+pub use packing::{Packing, Piece, Tape};
 pub use permutation::Permutation;
 pub use ranks::{done_by_ranks, places_of};
 pub use rng::{SampleRng, Stream};

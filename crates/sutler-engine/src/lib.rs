@@ -26,6 +26,7 @@ mod reading;
 mod run;
 mod run_state;
 mod streamed;
+mod text;
 mod ticket;
 mod timeline;
 mod toolbox;
@@ -42,7 +43,7 @@ pub use image::ImagePreparation;
 pub use job::{Job, JobOptions, ServingOrder};
 pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Counts, Metrics, Served, SlowShareSummary, Snapshot, StageSummary, WorkerTimes};
-pub use padded::{Padded, Padding};
+pub use padded::{Fill, Padded, Padding, Values};
 pub use pool::Pool;
 pub use preparation::{
     Boundary, Common, Elsewhere, Exchange, ForeignRow, Likeness, NoBoundary, Order, Parcel, Place,
@@ -54,6 +55,7 @@ pub use process::{
 pub use profile::{Measured, ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use reading::{Delivered, read_once, recall_once};
 pub use run::{Canceller, Next, Run};
+pub use text::{LinePreparation, PackedPreparation, Planes, TokenCounts, count_tokens};
 pub use timeline::{BatchEntry, SampleEntry, Timeline};
 pub use volume::{VolumePreparation, read_volume};
 pub use waits::{Delivery, Handling, Stalls, Waits};

@@ -14,6 +14,7 @@ mod pipeline;
 mod plan;
 mod prepare;
 mod served;
+mod text;
 
 use std::path::PathBuf;
 
@@ -63,6 +64,8 @@ mod _sutler {
     use crate::prepare::prepare_volumes;
     #[pymodule_export]
     use crate::served::{Positions, Served};
+    #[pymodule_export]
+    use crate::text::{Text, Tokenizer, is_json_lines, text_files_in};
 
     use super::*;
 

@@ -6,7 +6,7 @@ mod reading;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sutler_core::{SampleId, SampleRng};
+use sutler_core::{Hints, SampleId, SampleRng};
 use sutler_media::volume::{Block, Foreground, Header, Limits, Pipeline, Plan, Volume, VolumeError};
 use sutler_store::Source;
 
@@ -48,6 +48,16 @@ impl VolumePreparation {
     }
 }
 
+impl VolumePreparation {
+    /// The size of the image's file, and again where the crop that was drawn looks for foreground, which means to read all labels.
+    fn hints_of(&self, sample: SampleId, plan: &Plan) -> Hints {
+        let size = self.source.encoded_bytes(sample).map(|bytes| bytes as f64);
+        let crop = self.pipeline.crop_at_reading();
+        let looks = crop.is_some_and(|crop| self.pipeline.wants_foreground(crop, plan));
+        Hints { size, drawn: size.map(|size| if looks { size } else { 0.0 }) }
+    }
+}
+
 impl Preparation for VolumePreparation {
     fn row(&self) -> RowSpec {
         match self.values() {
@@ -64,6 +74,12 @@ impl Preparation for VolumePreparation {
     fn likeness(&self) -> Likeness {
         let finished = format!("{:?}", self.pipeline);
         Likeness { decoded: finished.clone(), finished, decoded_on_the_way: false }
+    }
+
+    fn hints(&self, sample: SampleId, epoch: u32) -> Hints {
+        let mut plan = Plan::default();
+        self.pipeline.draw(&mut SampleRng::new(self.seed, epoch, sample), &mut plan);
+        self.hints_of(sample, &plan)
     }
 
     fn label(&self, sample: SampleId) -> i64 {
@@ -119,6 +135,7 @@ impl Preparer for VolumePreparer {
             Ok(pipeline.block(crop, plan, labels.shape, parts.as_deref())?)
         });
         reader.note(record);
+        record.hints = preparation.hints_of(sample, plan);
         read.map_err(failure)?;
         let decoded = Instant::now();
         record.decode = (decoded - record.started).saturating_sub(record.fetch);
