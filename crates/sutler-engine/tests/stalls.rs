@@ -81,7 +81,8 @@ struct Setting {
 
 const BATCHES: u32 = 12;
 
-/// The consumer's time over the batches of an epoch, after the first two: a beginning is not what is looked at.
+/// The consumer's time from when it has the second batch to when it has the last, and how long that was: as many steps as
+/// waits, and without the beginning.
 fn stalls(setting: &Setting) -> (Stalls, f64) {
     let ms = Duration::from_millis;
     let storage = setting.shared_storage.then(|| Arc::new(Mutex::new(())));
@@ -90,20 +91,22 @@ fn stalls(setting: &Setting) -> (Stalls, f64) {
     let job = Job::new(Arc::new(delays), job_options).unwrap();
     let engine = Engine::new(setting.threads).unwrap();
     let mut run = engine.start(&job, whole(BATCHES * setting.batch, setting.batch, 0), 0);
-    let mut before = (Stalls::default(), Instant::now());
+    let look = || (job.metrics().snapshot().stalls, Instant::now());
+    let (mut before, mut after) = (look(), look());
     for number in 0..BATCHES {
-        if number == 2 {
-            before = (job.metrics().snapshot().stalls, Instant::now());
-        }
         let batch = next(&mut run).unwrap();
         assert!(batch.is_some());
         std::thread::sleep(ms(setting.tail));
         run.handed_over(Handling::Prep);
+        if number == 1 {
+            before = look();
+        }
+        after = look();
         std::thread::sleep(ms(setting.trainer));
     }
     assert!(next(&mut run).unwrap().is_none());
-    let wall = before.1.elapsed().as_secs_f64();
-    let (now, before) = (job.metrics().snapshot().stalls, before.0);
+    let wall = (after.1 - before.1).as_secs_f64();
+    let (now, before) = (after.0, before.0);
     let during = Stalls {
         fetch: now.fetch - before.fetch,
         prep: now.prep - before.prep,
