@@ -216,19 +216,13 @@ class Measurement:
         kept = probe.kept()
         if kept is not None and kept[0] and self.keeps:
             self.kept_bytes = kept[1] / kept[0]
-        return self._dealt(probe)
-
-    def _dealt(self, probe: Probe) -> Probe:
-        """With its samples dealt out as those of a loader with a cache are, so that all count the same ones."""
-        if self.keeps:
-            probe.spread(self.sizes)
         return probe
 
     def _real_probe(self) -> tuple[Probe, float]:
         """The loader as it stands: with as much of these batches in its cache as it would have of all of them."""
         bench = self.bench
         if not bench.cache_bytes or not bench.samples:
-            return self.open_cached(self._stack, 0.0, Config(storage_bytes_per_s=self.storage)), 0.0
+            return self.open(self._stack, Config(storage_bytes_per_s=self.storage)), 0.0
         if not self.keeps or self.kept_bytes is None:
             scaled = int(bench.cache_bytes * min(1.0, sum(self.sizes) / bench.samples))
             probe = self.open(self._stack, Config(cache_bytes=max(1 << 20, scaled)))
@@ -243,7 +237,7 @@ class Measurement:
         """A loader that has this fraction of the samples in its cache."""
         wanted = round(cached * sum(self.sizes))
         if wanted == 0 or self.kept_bytes is None:
-            return self._dealt(self.open(stack, config))
+            return self.open(stack, config)
         # Tables take room, too, and samples differ in size: room is given or taken after a look at what was kept.
         room = wanted * self.kept_bytes + 8 * len(self.bench.dataset) + 65536
         for attempt in range(4):
