@@ -7,6 +7,7 @@ from sutler.analysis import Report, analyze
 from sutler.audio import AudioFolder, LengthBuckets
 from sutler.cache import Cache
 from sutler.datasets import ImageFolder, Manifest
+from sutler.detection import AspectGroups, CocoDetection
 from sutler.errors import (
     DecodeError,
     ErrorBudgetExceeded,
@@ -22,11 +23,14 @@ from sutler.errors import (
 from sutler.loader import Loader
 from sutler.planning import Plan, plan
 from sutler.prepared import PreparedDataset, deterministic
+from sutler.text import TextLines
 from sutler.volumes import VolumeFolder, prepare_volumes
 
 __all__ = [
+    "AspectGroups",
     "AudioFolder",
     "Cache",
+    "CocoDetection",
     "DecodeError",
     "ErrorBudgetExceeded",
     "Errors",
@@ -43,6 +47,7 @@ __all__ = [
     "Report",
     "SampleError",
     "SutlerError",
+    "TextLines",
     "VolumeFolder",
     "WorkerError",
     "__version__",

@@ -16,6 +16,7 @@ from sutler import _sutler
 from sutler._agent import AgentChoice, say_alone
 from sutler._assembly import HostBatches
 from sutler._auto_split import AutoSplit
+from sutler._detection_batches import DetectionBatches
 from sutler._fetch import bulk_getter
 from sutler._keys import KeyTable
 from sutler._padded_batches import PaddedBatches
@@ -23,11 +24,14 @@ from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
 from sutler._run import RunReader
 from sutler._selection import origin_of
+from sutler._text_backend import TextBackend
 from sutler._threads import ThreadPool, wants_threads
 from sutler._volume_batches import VolumeBatches
 from sutler._worker import WorkerOptions
 from sutler.cache import AUTO, read_split
 from sutler.datasets import NativeDataset
+from sutler.detection import CocoDetection
+from sutler.text import TextLines
 from sutler.volumes import VolumeFolder
 
 if TYPE_CHECKING:
@@ -117,6 +121,11 @@ class NativeBackend:
         native = len(operations)
         self.device_operations: list[dict[str, Any]] = []
         last_on_host = dataset.lowered.tail or loader.collate_fn is not None
+        if isinstance(dataset, CocoDetection) and loader.device_normalize:
+            raise ValueError(
+                "device_normalize=True would normalise the zeros that surround the pictures of a CocoDetection, too; "
+                "leave it out"
+            )
         if loader.device is not None and loader.device_normalize and not last_on_host:
             while native and operations[native - 1]["op"] in ("to_dtype", "normalize"):
                 native -= 1
@@ -125,6 +134,10 @@ class NativeBackend:
         #: Clips are padded natively, unless Python has something to do to each of them first.
         one_by_one = dataset.lowered.tail or loader.collate_fn is not None or not loader._batched()
         self._pad = None if one_by_one else dataset.padding_value
+        #: The same for pictures that are put in frames.
+        self._frame = (
+            dataset.size_divisible if isinstance(dataset, CocoDetection) and not one_by_one else None
+        )
         self._cache_wanted = loader.cache
         self._threads = loader.num_workers
         #: Who decides on the split, where the user does not.
@@ -167,10 +180,8 @@ class NativeBackend:
 
     def fingerprint(self) -> str:
         """The hash of the dataset's listing, and of which samples of it are served where not all are."""
-        if self._selection is None:
-            return self._dataset.fingerprint
-        both = f"{self._dataset.fingerprint}:{self._selection.digest}"
-        return hashlib.blake2b(both.encode(), digest_size=16).hexdigest()
+        whole = self._dataset.fingerprint
+        return whole if self._selection is None else self._selection.named(whole)
 
     def make_job(
         self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
@@ -193,6 +204,7 @@ class NativeBackend:
                 lateness=self._lateness,
                 shared=self._shared,
                 pad=self._pad,
+                frame=self._frame,
                 cache=self._cache,
                 agent=agent,
                 name=self._name,
@@ -219,6 +231,8 @@ class NativeBackend:
     ) -> BatchSource:
         """Batches as the threads wrote them."""
         reader = RunReader(loader, run, feed)
+        if isinstance(self._dataset, CocoDetection):
+            return DetectionBatches(loader, reader, epoch, self._dataset)
         padding_value = self._dataset.padding_value
         if padding_value is not None:
             return PaddedBatches(loader, reader, epoch, padding_value)
@@ -256,8 +270,11 @@ class ProcessBackend:
         self._policy = loader._policy
         self._persistent = loader.persistent_workers
         self._lateness = loader._lateness()
-        #: In strict order samples stay in the thread that PyTorch's users know them in.
-        self._hand_over = loader.hand_over and loader.order == "ready"
+        #: Whether workers come and go with the demand.
+        self._elastic = loader._auto_workers is not None
+        #: In strict order samples stay in the thread that PyTorch's users know them in. What a worker has put aside
+        #: only it can go on with, so workers that may go at any time put nothing aside.
+        self._hand_over = loader.hand_over and loader.order == "ready" and not self._elastic
         #: Where a batch is made in one piece, one worker prepares all of it.
         self._whole_batches = loader._collates_in_workers() or (
             loader._batched() and bulk_getter(dataset) is not None
@@ -328,6 +345,7 @@ class ProcessBackend:
             errors_max=self._policy.max,
             errors_rate=self._policy.rate,
             lateness=self._lateness,
+            elastic=self._elastic,
             cache=self.cache(),
             hand_over=self._hand_over,
         )
@@ -342,13 +360,13 @@ class ProcessBackend:
             self._pool = ThreadPool(self._dataset, options)
         else:
             self._pool = WorkerPool(self._dataset, options, loader.multiprocessing_context)
-        job.use_workers(self._pool.connect_all())
+        job.use_workers(self._pool.connect_first(loader._room.workers(loader)))
 
     def _worker_options(self, loader: Loader) -> WorkerOptions:
         """What new workers are told: the loader's attributes as they are now, since trainers set some of them later."""
         return WorkerOptions(
             worker=0,
-            num_workers=loader.num_workers,
+            num_workers=loader._most_workers(),
             base_seed=draw_seed(loader.generator, loader.seed),
             sample_seed=loader.seed,
             batch_rows=self._batch_rows,
@@ -407,7 +425,7 @@ class ProcessBackend:
             self._pool.end()
             self._pool = None
 
-    def _revive(self, worker: int) -> tuple[int, Any]:
+    def _revive(self, worker: int) -> tuple[int, Any, int | None]:
         if self._pool is None:
             raise RuntimeError("the workers have ended")
         return self._pool.connect(worker)
@@ -451,8 +469,8 @@ def end_all(backend: Backend, engine: _sutler.Engine, job: _sutler.Job, owner: i
 def make_backend(loader: Loader, dataset: Any) -> Backend:
     """The backend that suits a dataset."""
     origin = origin_of(dataset)
-    return (
-        NativeBackend(loader, origin)
-        if isinstance(origin, NativeDataset)
-        else ProcessBackend(loader, dataset)
-    )
+    if isinstance(origin, TextLines):
+        return TextBackend(loader, origin)
+    if isinstance(origin, NativeDataset):
+        return NativeBackend(loader, origin)
+    return ProcessBackend(loader, dataset)

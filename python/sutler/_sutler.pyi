@@ -3,7 +3,7 @@
 import os
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeAlias, final
 
 from typing_extensions import CapsuleType
 
@@ -23,6 +23,8 @@ __all__ = [
     "Positions",
     "Run",
     "Served",
+    "Text",
+    "Tokenizer",
     "__version__",
     "advise",
     "agent_socket",
@@ -39,6 +41,8 @@ __all__ = [
     "end_with",
     "epoch_order",
     "fetch_rate",
+    "group_batches",
+    "is_json_lines",
     "make_photos",
     "measure_profile",
     "parse_size",
@@ -48,6 +52,7 @@ __all__ = [
     "read_samples",
     "recall_samples",
     "storage_behind",
+    "text_files_in",
     "usable_cores",
     "user_seed",
 ]
@@ -73,6 +78,10 @@ class Array:
     ) -> CapsuleType: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
+#: Of all boxes of a batch, picture by picture: where those of each picture end; edges, labels, areas and crowds. Of all
+#: pictures: id, height and width as they are, height and width in their files.
+_Targets: TypeAlias = tuple[list[int], Array, Array, Array, Array, Array, Array, Array]
+
 @final
 class Pipeline:
     """A checked pipeline of native operations."""
@@ -86,6 +95,8 @@ class Pipeline:
     def dtype(self) -> Literal["uint8", "float32"]: ...
     @property
     def size(self) -> tuple[int, int] | None: ...
+    @property
+    def loses_boxes(self) -> str | None: ...
     @property
     def static_prefix(self) -> int: ...
 
@@ -119,6 +130,20 @@ class Dataset:
     ) -> Dataset: ...
     def audio_headers(self, threads: int) -> list[tuple[int, int, int] | None]: ...
     @staticmethod
+    def coco(
+        path: str | os.PathLike[str],
+        *,
+        root: str | os.PathLike[str],
+        contiguous: bool,
+        keep_empty: bool,
+        keep_crowds: bool,
+        refuse_empty_boxes: bool,
+        io: str,
+        pixels_max: int,
+        bytes_max: int,
+        progress: Callable[[int], object] | None,
+    ) -> Dataset: ...
+    @staticmethod
     def volume_folder(
         root: str | os.PathLike[str],
         *,
@@ -147,14 +172,81 @@ class Dataset:
     def classes(self) -> list[str]: ...
     @property
     def fingerprint(self) -> str: ...
+    @property
+    def categories(self) -> list[tuple[int, str]]: ...
+    @property
+    def pictures(self) -> list[tuple[int, int, int]]: ...
+    @property
+    def box_counts(self) -> tuple[int, int, int, int, int]: ...
     def path(self, index: int) -> str: ...
     def label(self, index: int) -> int: ...
     def labels(self) -> list[int]: ...
     def read(self, index: int) -> bytes: ...
     def load(self, index: int, pipeline: Pipeline, *, seed: int, epoch: int) -> Array: ...
+    def load_detection(
+        self, index: int, pipeline: Pipeline, *, seed: int, epoch: int
+    ) -> tuple[Array, _Targets]: ...
     def load_volume(
         self, index: int, pipeline: Pipeline, *, seed: int, epoch: int
     ) -> tuple[Array, Array]: ...
+
+@final
+class Tokenizer:
+    """Makes tokens of text, as a ``tokenizer.json`` describes."""
+
+    def __new__(cls, json: str, *, add_special_tokens: bool, max_length: int | None = None) -> Tokenizer: ...
+    def id(self, token: str) -> int | None: ...
+    def token(self, number: int) -> str | None: ...
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def padding(self) -> int | None: ...
+    def tokens(self, text: str) -> list[int]: ...
+
+@final
+class Text:
+    """The lines of some files, or blocks of them."""
+
+    @staticmethod
+    def open(
+        paths: Sequence[str | os.PathLike[str]],
+        *,
+        field: str | None,
+        tokenizer: Tokenizer | None,
+        keep_blank: bool,
+        bytes_max: int,
+        cache_folder: str | os.PathLike[str],
+        progress: Callable[[int], object] | None,
+    ) -> Text: ...
+    def pack(
+        self,
+        length: int,
+        *,
+        end: int,
+        padding: int | None,
+        documents: bool,
+        positions: bool,
+        skip_bad: bool,
+        threads: int,
+        progress: Callable[[int], object] | None,
+    ) -> Text: ...
+    def token_counts(self, threads: int, progress: Callable[[int], object] | None) -> list[int]: ...
+    def __len__(self) -> int: ...
+    @property
+    def lines(self) -> int: ...
+    @property
+    def total_tokens(self) -> int | None: ...
+    @property
+    def files(self) -> list[pathlib.Path]: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def not_saved(self) -> str | None: ...
+    def bad_lines(self) -> list[tuple[int, str, str, str]]: ...
+    def path(self, index: int) -> str: ...
+    def line_bytes(self) -> list[int]: ...
+    def text(self, line: int) -> str: ...
+    def load(self, index: int) -> Array: ...
 
 @final
 class Handover:
@@ -255,6 +347,7 @@ class Job:
         lateness: int | None = None,
         shared: bool = False,
         pad: float | None = None,
+        frame: int | None = None,
         cache: Cache | None = None,
         agent: AgentChoice | None = None,
         name: str | None = None,
@@ -269,17 +362,34 @@ class Job:
         batches_held: int,
         in_step: bool,
         whole_batches: bool,
-        revive: Callable[[int], tuple[int, Handover | None]],
+        revive: Callable[[int], tuple[int, Handover | None, int | None]],
         is_alive: Callable[[int], bool],
         post_mortem: Callable[[int], str],
         errors: str,
         errors_max: int | None = None,
         errors_rate: float | None = None,
         lateness: int | None = None,
+        elastic: bool = False,
         cache: Cache | None = None,
         hand_over: bool = False,
     ) -> Job: ...
-    def use_workers(self, ways: Sequence[tuple[int, Handover | None]]) -> None: ...
+    @staticmethod
+    def with_text(
+        text: Text,
+        *,
+        batch_size: int,
+        batches_ahead: int,
+        batches_held: int,
+        in_step: bool,
+        errors: str,
+        errors_max: int | None = None,
+        errors_rate: float | None = None,
+        lateness: int | None = None,
+        shuffle: int | None = None,
+        pad: int | None = None,
+        pad_multiple: int = 1,
+    ) -> Job: ...
+    def use_workers(self, ways: Sequence[tuple[int, Handover | None, int | None]]) -> None: ...
     def hang_up(self) -> None: ...
     def add_keys(self, keys: Sequence[tuple[bytes, str]]) -> None: ...
     @property
@@ -319,6 +429,12 @@ class Batch:
     def images(self) -> Array: ...
     def take_images(self) -> list[Array]: ...
     def padded(self, value: float) -> tuple[Array, Array] | None: ...
+    def padded_tokens(self) -> tuple[Array, Array] | None: ...
+    def take_tokens(self) -> list[Array]: ...
+    def take_text(self) -> list[Array]: ...
+    def plane(self, length: int, planes: int, plane: int) -> Array: ...
+    def framed(self, dataset: Dataset, multiple: int) -> tuple[Array, _Targets]: ...
+    def take_detections(self, dataset: Dataset) -> tuple[list[Array], _Targets]: ...
     def take_arrays(self) -> list[Array]: ...
     def volumes(self) -> tuple[Array, Array]: ...
     def take_volumes(self) -> list[tuple[Array, Array]]: ...
@@ -356,6 +472,8 @@ class Served:
     def is_done(self, position: int) -> bool: ...
     def __len__(self) -> int: ...
 
+def is_json_lines(path: str | os.PathLike[str]) -> bool: ...
+def text_files_in(folder: str | os.PathLike[str]) -> list[pathlib.Path]: ...
 def advise(facts: str, setting: str) -> str: ...
 def agent_socket() -> pathlib.Path: ...
 def agent_status(socket: str | os.PathLike[str]) -> str: ...
@@ -382,6 +500,17 @@ def bucket_batches(
     *,
     batch_size: int,
     buckets: int,
+    shuffle: bool,
+    drop_last: bool,
+    seed: int,
+    epoch: int,
+    rank: int,
+    world_size: int,
+) -> list[list[int]]: ...
+def group_batches(
+    groups: list[int],
+    *,
+    batch_size: int,
     shuffle: bool,
     drop_last: bool,
     seed: int,

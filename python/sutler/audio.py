@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import numbers
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
-from sutler._arguments import check_seed, place_in_job
-from sutler._sampling import check_epoch
+from sutler._epoch_batches import EpochBatches, check_positive
 from sutler._selection import origin_of, selection_of
-from sutler._words import counted
 from sutler.datasets import BYTES_MAX, Io, NativeDataset
+from sutler.text import TextLines
 from sutler.transforms import lower_audio
 from sutler.transforms.tail import seeded
 
@@ -161,7 +160,7 @@ def _check_duration(seconds: Any) -> None:
         )
 
 
-class LengthBuckets:
+class LengthBuckets(EpochBatches):
     """Batches of samples of similar length, for a loader's ``batch_sampler``: less padding, and still random.
 
     Samples are sorted into buckets of similar length. Which samples of a bucket come together, and in which order the
@@ -169,8 +168,9 @@ class LengthBuckets:
     get batches of similar length in each step, and equally many. The loader tells it the epoch, and resumes exactly.
 
     Args:
-        lengths: An :class:`AudioFolder`, or a ``Subset`` of one, whose durations are taken; or the length of every
-            sample.
+        lengths: An :class:`AudioFolder`, or a ``Subset`` of one, whose durations are taken; a
+            :class:`sutler.TextLines`, whose lines' bytes are (``dataset.token_lengths`` counts their tokens); or the
+            length of every sample.
         batch_size: Samples in a batch.
         buckets: How many buckets. More make for less padding and less randomness.
         shuffle: If not, batches come from short to long.
@@ -186,9 +186,11 @@ class LengthBuckets:
         [[1, 3], [4, 2], [0]]
     """
 
+    made_of = "length"
+
     def __init__(
         self,
-        lengths: AudioFolder | Subset[Any] | Sequence[float],
+        lengths: AudioFolder | TextLines | Subset[Any] | Sequence[float],
         batch_size: int,
         *,
         buckets: int = 8,
@@ -198,46 +200,29 @@ class LengthBuckets:
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        for name, value in (("batch_size", batch_size), ("buckets", buckets)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
-        check_seed(seed)
+        super().__init__(
+            batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed, rank=rank, world_size=world_size
+        )
+        check_positive("buckets", buckets)
         self._lengths = _in_microseconds(_lengths_in(lengths))
-        self.batch_size = batch_size
         self.buckets = buckets
-        self.shuffle = shuffle
-        self.drop_last = drop_last
-        self.seed = seed
-        #: The epoch whose batches come next.
-        self.epoch = 0
-        self._place = place_in_job(rank, world_size)
-        #: How many ranks its batches are divided over.
-        self.world_size = self._place()[1]
-
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch; a loader does so itself."""
-        self.epoch = check_epoch(epoch)
 
     @property
     def samples(self) -> int:
         """How many samples its batches are drawn from."""
         return len(self._lengths)
 
-    def __iter__(self) -> Iterator[list[int]]:
-        rank, world_size = self._place()
-        # Drawn at once, not when first asked: the epoch may be another one by then.
-        return iter(
-            _sutler.bucket_batches(
-                self._lengths,
-                batch_size=self.batch_size,
-                buckets=self.buckets,
-                shuffle=self.shuffle,
-                drop_last=self.drop_last,
-                seed=self.seed,
-                epoch=self.epoch,
-                rank=rank,
-                world_size=world_size,
-            )
+    def _batches(self, rank: int, world_size: int) -> list[list[int]]:
+        return _sutler.bucket_batches(
+            self._lengths,
+            batch_size=self.batch_size,
+            buckets=self.buckets,
+            shuffle=self.shuffle,
+            drop_last=self.drop_last,
+            seed=self.seed,
+            epoch=self.epoch,
+            rank=rank,
+            world_size=world_size,
         )
 
     def __len__(self) -> int:
@@ -246,25 +231,21 @@ class LengthBuckets:
         return len(self._lengths) // step if self.drop_last else -(-len(self._lengths) // step)
 
 
-def check_lengths(batch_sampler: Any, dataset: Any) -> None:
-    """Raises for buckets that were made for another number of samples than a loader's dataset has."""
-    if isinstance(batch_sampler, LengthBuckets) and batch_sampler.samples != len(dataset):
-        raise ValueError(
-            f"the LengthBuckets were made of {counted(batch_sampler.samples, 'length')}, and the dataset has "
-            f"{counted(len(dataset), 'sample')}; make them of the dataset that the loader is given"
-        )
-
-
 def _lengths_in(given: Any) -> Sequence[Any]:
     """The lengths that a ``lengths=`` argument gives or stands for."""
     origin = origin_of(given)
-    if isinstance(origin, AudioFolder):
-        part, durations = selection_of(given), origin.durations
-        return durations if part is None else [durations[number] for number in part.numbers]
+    if isinstance(origin, TextLines) and origin.pack is not None:
+        raise ValueError(
+            "packed blocks all have one length, so there is nothing to sort; use the loader's own order"
+        )
+    if isinstance(origin, AudioFolder | TextLines):
+        part = selection_of(given)
+        lengths = origin.durations if isinstance(origin, AudioFolder) else origin.lengths
+        return lengths if part is None else [lengths[number] for number in part.numbers]
     if isinstance(origin, NativeDataset):
         raise TypeError(
             f"lengths should be an AudioFolder or the length of every sample, and {type(origin).__name__} holds "
-            "images, which have none; leave LengthBuckets out"
+            f"{origin.content}, which have none; leave LengthBuckets out"
         )
     try:
         return list(given)

@@ -23,7 +23,7 @@ __all__ = [
 #: Kinds of failure that are about reaching the bytes, not about what they hold.
 _READ_KINDS = frozenset({"missing", "denied", "io", "not_a_file", "changed", "direct_refused"})
 #: Kinds of failure that are neither about reaching the bytes nor about decoding them.
-_OTHER_KINDS = frozenset({"transform", "internal"})
+_OTHER_KINDS = frozenset({"annotation", "transform", "internal"})
 
 
 class SutlerError(Exception):

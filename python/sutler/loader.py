@@ -29,8 +29,9 @@ from sutler._backend import (
     make_backend,
 )
 from sutler._beginning import begin_epoch
-from sutler._engine_room import EngineRoom
+from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
 from sutler._epoch import EpochIterator, Position
+from sutler._epoch_batches import EpochBatches, check_samples
 from sutler._figures import TrainerFigures
 from sutler._output import Output, resolve_output
 from sutler._parts import cache_for, leaves
@@ -43,9 +44,9 @@ from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
 from sutler._successor import Successor
+from sutler._sutler import usable_cores
 from sutler._threads import THREAD
 from sutler._words import counted
-from sutler.audio import LengthBuckets, check_lengths
 from sutler.cache import Cache, check_alone, read_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors, Failure
@@ -80,7 +81,8 @@ class Loader(Generic[BatchType]):
         batch_sampler: Where whole batches come from instead; an iterable of lists of indices.
         num_workers: Threads for a native dataset, by default one per usable core; processes for one written in Python
             (threads where Python has no global interpreter lock), by default none. With 0 the caller does the work
-            itself. For a native dataset ``"auto"`` lets their number follow what the trainer takes and cores can do.
+            itself. ``"auto"`` lets their number follow what the trainer takes and cores can do; processes are started
+            and ended between samples.
         collate_fn: Called with a list of samples to make a batch: in the workers of a dataset written in Python, for a
             native one in this process. The default needs no copy.
         pin_memory: Register the batch memory with CUDA, once.
@@ -219,10 +221,12 @@ class Loader(Generic[BatchType]):
         #: Which samples of it, where not all.
         self._selection = selection_of(dataset)
         native = isinstance(self._origin, NativeDataset)
-        check_lengths(batch_sampler, dataset)
+        check_samples(batch_sampler, dataset)
         self.batch_size = None if batch_sampler is not None else batch_size
         self.shuffle = bool(shuffle)
-        if num_workers is None or isinstance(num_workers, str):
+        if isinstance(num_workers, str):
+            self.num_workers = usable_cores()
+        elif num_workers is None:
             self.num_workers = default_workers(dataset)
         else:
             self.num_workers = num_workers
@@ -356,6 +360,12 @@ class Loader(Generic[BatchType]):
         """Whether a function of the user's makes the batches, which may take long: then worker processes run it."""
         return self._collation() is not default_collate(self.output, batched=self._batched())
 
+    def _most_workers(self) -> int:
+        """How many workers there may be at a time."""
+        if self._auto_workers != self.num_workers:
+            return self.num_workers
+        return self.num_workers * (THREADS_MAX if isinstance(self._origin, NativeDataset) else PROCESSES_MAX)
+
     def _batches_ahead(self, batch_size: int) -> int:
         """How many batches to prepare ahead.
 
@@ -449,7 +459,7 @@ class Loader(Generic[BatchType]):
         given = self._given_batch_sampler if in_batches else self._given_sampler
         if given is None:
             return None
-        if isinstance(given, LengthBuckets):
+        if isinstance(given, EpochBatches):
             given.set_epoch(epoch)
         if self._selection is not None:
             self._selection.read_again()

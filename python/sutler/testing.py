@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+import json
 import multiprocessing
 import os
 import pathlib
+import struct
 import time
 import wave
+import zlib
+from collections.abc import Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -38,6 +42,22 @@ def make_photos(
         ['class_0/photo_000000.jpg', 'class_0/photo_000001.jpg', 'class_1/photo_000002.jpg']
     """
     _sutler.make_photos(os.fspath(root), count=count, classes=classes, seed=seed, longer_side=longer_side)
+
+
+def word_tokenizer(words: Mapping[str, int], unknown: str = "[UNK]") -> str:
+    """The ``tokenizer.json`` of a tokenizer of whole words, with white space between them.
+
+    Args:
+        words: The number of each word.
+        unknown: The one that stands for all others.
+
+    Examples:
+        >>> tokenizer = word_tokenizer({"[UNK]": 0, "be": 1})
+        >>> _sutler.Tokenizer(tokenizer, add_special_tokens=False).tokens("be or be")
+        [1, 0, 1]
+    """
+    model = {"type": "WordLevel", "vocab": dict(words), "unk_token": unknown}
+    return json.dumps({"version": "1.0", "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model})
 
 
 def make_tones(
@@ -78,6 +98,85 @@ def make_tones(
             file.writeframes((whole * 32767).astype("<i2").tobytes())
 
 
+#: What is on the pictures of :func:`make_detection`: the categories' ids, as gappy as COCO's, names and colours.
+_SHAPES = ((1, "red", (220, 30, 30)), (3, "green", (30, 200, 60)), (7, "blue", (40, 60, 230)))
+
+
+def make_detection(
+    root: str | os.PathLike[str], count: int = 12, *, seed: int = 0, longer_side: int = 160
+) -> str:
+    """Writes pictures of coloured rectangles, and a COCO annotation file with their boxes.
+
+    Every fourth picture is upright, one in twelve has nothing on it, and one in twelve has a crowd.
+
+    Args:
+        root: Where to put the pictures and ``annotations.json``.
+        count: How many pictures.
+        seed: Decides every picture.
+        longer_side: The longer side of a picture in pixels, at most.
+
+    Returns:
+        The path of the annotation file.
+
+    Examples:
+        >>> import json, tempfile
+        >>> with open(make_detection(tempfile.mkdtemp(), count=3)) as file:
+        ...     annotations = json.load(file)
+        >>> [image["file_name"] for image in annotations["images"]]
+        ['000000.png', '000001.png', '000002.png']
+    """
+    random = np.random.default_rng(seed)
+    folder = pathlib.Path(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    images: list[dict[str, object]] = []
+    annotations: list[dict[str, object]] = []
+    for number in range(count):
+        longer = int(longer_side * random.uniform(0.6, 1.0))
+        shorter = int(longer * random.uniform(0.5, 0.9))
+        height, width = (longer, shorter) if number % 4 == 3 else (shorter, longer)
+        pixels = random.integers(90, 150, (height, width, 3), dtype=np.uint8)
+        name = f"{number:06}.png"
+        # Ids have gaps and the file is not in their order, as it is with COCO's.
+        image_id = 1000 + (count - number) * 3
+        images.append({"id": image_id, "file_name": name, "width": width, "height": height})
+        for _ in range(0 if number % 12 == 5 else int(random.integers(1, 5))):
+            category, _, colour = _SHAPES[int(random.integers(len(_SHAPES)))]
+            box_width, box_height = (int(side * random.uniform(0.15, 0.5)) for side in (width, height))
+            x, y = (int(random.integers(0, side)) for side in (width - box_width, height - box_height))
+            pixels[y : y + box_height, x : x + box_width] = colour
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": image_id,
+                    "category_id": category,
+                    "bbox": [x, y, box_width, box_height],
+                    "area": box_width * box_height,
+                    "iscrowd": int(number % 12 == 7),
+                    "segmentation": [],
+                }
+            )
+        (folder / name).write_bytes(_png(pixels))
+    categories = [{"id": category, "name": name} for category, name, _ in _SHAPES]
+    path = folder / "annotations.json"
+    path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
+    return str(path)
+
+
+def _png(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:
+    """A picture of 8-bit RGB pixels as a PNG file."""
+    height, width, _ = pixels.shape
+    lines = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, width * 3)], axis=1)
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        )
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = (chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(lines.tobytes(), 1)), chunk(b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
 def make_volumes(
     root: str | os.PathLike[str],
     count: int = 8,
@@ -111,10 +210,9 @@ def make_volumes(
         sides = [side - int(random.integers(side // 4 + 1)) if number else side for side in shape]
         places = np.meshgrid(*[np.arange(side) for side in sides], indexing="ij")
         centre = [random.uniform(0.35, 0.65) * side for side in sides]
-        distance = sum(
-            ((place - middle) / (0.3 * side)) ** 2
-            for place, middle, side in zip(places, centre, sides, strict=True)
-        )
+        distance = np.zeros(sides)
+        for place, middle, side in zip(places, centre, sides, strict=True):
+            distance += ((place - middle) / (0.3 * side)) ** 2
         label = (distance < 1).astype(np.uint8) + (distance < 0.25)
         image = 100 * label + 40 * random.standard_normal(sides)
         np.save(folder / f"case_{number:05}_x.npy", image[None].astype(np.float32))

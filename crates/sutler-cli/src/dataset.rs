@@ -11,9 +11,11 @@ use sutler_core::{EpochPlan, JobCursor, JobSpec, Ledger, Permutation, SampleId, 
 use sutler_engine::{Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, RunError, ServingOrder};
 use sutler_media::{Layout, Limits, Op, Pipeline, PipelineOptions};
 use sutler_store::{
-    ByteRate, Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Source, StoreError, Throttled,
+    ByteRate, Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Silent, Source, StoreError,
+    Throttled,
 };
 
+use crate::boxes::{coco_options, is_annotation_file};
 use crate::volumes::BYTES_MAX as VOLUME_BYTES_MAX;
 use crate::{Failed, report};
 
@@ -29,8 +31,8 @@ pub struct ListingBar {
 
 impl ListingBar {
     /// Shown if so, or by default on a terminal.
-    pub fn new(shown: Option<bool>) -> Self {
-        Self { bar: report::progress_if(shown, 0, "listing"), files: AtomicU64::new(0) }
+    pub fn new(shown: Option<bool>, doing: &str) -> Self {
+        Self { bar: report::progress_if(shown, 0, doing), files: AtomicU64::new(0) }
     }
 
     /// The listing is over.
@@ -70,8 +72,21 @@ fn sound_instead(path: &Path) -> Option<Failed> {
     })
 }
 
-/// The same, and where a folder holds no images the sound files in it, or the volumes.
-pub fn open_any(path: &Path) -> Result<Arc<Files>, Failed> {
+/// The same, and where a folder holds no images the sound files in it, or the volumes; or the pictures of a COCO annotation file,
+/// which are in the folder `images` or where they are most likely.
+pub fn open_any(path: &Path, images: Option<&Path>) -> Result<Arc<Files>, Failed> {
+    if is_annotation_file(path) {
+        let listing = Listing::coco(path, &coco_options(path, images), &Silent)?;
+        return Ok(Arc::new(Files::new(listing, Io::Buffered, Limits::default().bytes_max)));
+    }
+    if let Some(images) = images {
+        let reason = format!(
+            "--images {} says where the pictures of a COCO annotation file (.json) are, and {} is none; leave it out.",
+            images.display(),
+            path.display()
+        );
+        return Err(reason.into());
+    }
     let images = list(path, FolderOptions { allow_empty: true, ..FolderOptions::default() });
     if images.as_ref().is_ok_and(|images| !images.is_empty()) {
         return images;
@@ -81,7 +96,7 @@ pub fn open_any(path: &Path) -> Result<Arc<Files>, Failed> {
         return sounds;
     }
     if path.is_dir() {
-        let progress = ListingBar::new(None);
+        let progress = ListingBar::new(None, "listing");
         let volumes = Listing::volume_folder(path, &FolderOptions::volumes(), &progress);
         progress.finish();
         match volumes {
@@ -96,7 +111,7 @@ pub fn open_any(path: &Path) -> Result<Arc<Files>, Failed> {
 }
 
 fn list(path: &Path, options: FolderOptions) -> Result<Arc<Files>, Failed> {
-    let progress = ListingBar::new(None);
+    let progress = ListingBar::new(None, "listing");
     let listing = if path.is_file() {
         Listing::manifest(path, &ManifestOptions::default(), &progress)
     } else {

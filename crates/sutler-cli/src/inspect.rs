@@ -1,6 +1,7 @@
 //! `sutler inspect`: what is in a dataset.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,7 +11,9 @@ use sutler_engine::read_volume;
 use sutler_media::{Decoder, Format, Limits, Pixels, Rect, Request, Scale, audio, probe, volume};
 use sutler_store::{Files, ReadBuffer, Source};
 
+use crate::boxes::BoxFacts;
 use crate::dataset::{DatasetPath, open_any};
+use crate::inspect_text::TextArguments;
 use crate::{Failed, report};
 
 /// How many broken files the table names; `--json` names them all.
@@ -24,11 +27,18 @@ const FORMAT_BYTES: usize = 16;
 
 /// Show what is in a dataset: counts, sizes, formats, broken files
 ///
-/// Every file is read and decoded in full, so a file that is not listed as broken can be served.
+/// Images and sound lie in one folder per class, volumes in pairs with their labels. Every file is read and decoded in full, so
+/// a file that is not listed as broken can be served. Files of text, and folders of nothing else, are read line by line. PATH may
+/// also be a COCO annotation file (.json): then its boxes and categories are counted, and pictures compared with what it says of them.
 #[derive(clap::Args)]
 pub struct Inspect {
     #[command(flatten)]
     dataset: DatasetPath,
+    #[command(flatten)]
+    text: TextArguments,
+    /// The folder that holds the pictures of a COCO annotation file; by default where they are most likely.
+    #[arg(long, value_name = "FOLDER")]
+    images: Option<PathBuf>,
     /// Threads to decode with; by default one per usable core.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
@@ -38,10 +48,10 @@ pub struct Inspect {
 }
 
 #[derive(Serialize)]
-struct Broken {
-    path: String,
-    kind: &'static str,
-    reason: String,
+pub struct Broken {
+    pub path: String,
+    pub kind: &'static str,
+    pub reason: String,
 }
 
 /// What one file turned out to be.
@@ -74,8 +84,11 @@ struct Findings {
 
 impl Inspect {
     pub fn run(&self) -> Result<(), Failed> {
-        let files = open_any(&self.dataset.path)?;
         let threads = self.threads.map_or_else(sutler_engine::usable_cores, |threads| threads as usize);
+        if let Some(files) = self.text.files_at(&self.dataset.path) {
+            return self.text.inspect(&files, threads, self.json);
+        }
+        let files = open_any(&self.dataset.path, self.images.as_deref())?;
         let mut findings = examine(&files, threads)?;
         findings.broken.sort_by_key(|(sample, _)| *sample);
         let broken: Vec<Broken> = findings.broken.into_iter().map(|(_, broken)| broken).collect();
@@ -91,16 +104,8 @@ impl Inspect {
         let has_volumes = files.listing().partners().is_some();
         let has_sound = found.iter().any(|finding| finding.sound.is_some());
         let bytes: u64 = found.iter().map(|finding| finding.bytes).sum();
-        let spread = |value: fn(&Finding) -> Option<u64>| {
-            let mut values: Vec<u64> = found.iter().filter_map(value).collect();
-            values.sort_unstable();
-            let at = |share: f64| {
-                // The nearest rank: of two values the larger one is the 99th percentile.
-                let rank = (values.len() as f64 * share).ceil().max(1.0) as usize - 1;
-                values.get(rank).copied().unwrap_or(0)
-            };
-            Spread { min: at(0.0), p50: at(0.5), p99: at(0.99), max: at(1.0) }
-        };
+        let spread =
+            |value: fn(&Finding) -> Option<u64>| Spread::of(found.iter().filter_map(value).collect());
         let facts = Facts {
             samples: found.len() as u64,
             classes: files.listing().classes().len() as u64,
@@ -114,6 +119,7 @@ impl Inspect {
             misnamed: found.iter().filter(|finding| finding.misnamed).count() as u64,
             warned: found.iter().filter(|finding| finding.warned).count() as u64,
             fingerprint: files.fingerprint().to_string(),
+            boxes: files.annotations().map(|annotations| BoxFacts::of(annotations)),
             broken,
         };
         report::print(&if self.json {
@@ -126,11 +132,28 @@ impl Inspect {
 }
 
 #[derive(Serialize)]
-struct Spread {
+pub struct Spread {
     min: u64,
     p50: u64,
     p99: u64,
     max: u64,
+}
+
+impl Spread {
+    pub fn of(mut values: Vec<u64>) -> Self {
+        values.sort_unstable();
+        let at = |share: f64| {
+            // The nearest rank: of two values the larger one is the 99th percentile.
+            let rank = (values.len() as f64 * share).ceil().max(1.0) as usize - 1;
+            values.get(rank).copied().unwrap_or(0)
+        };
+        Self { min: at(0.0), p50: at(0.5), p99: at(0.99), max: at(1.0) }
+    }
+
+    /// A row of a table.
+    pub fn row(&self, name: &str, show: fn(u64) -> String) -> Vec<String> {
+        vec![name.to_owned(), show(self.min), show(self.p50), show(self.p99), show(self.max)]
+    }
 }
 
 #[derive(Serialize)]
@@ -149,6 +172,9 @@ struct Facts {
     misnamed: u64,
     warned: u64,
     fingerprint: String,
+    /// What is on the pictures, where an annotation file says so.
+    #[serde(flatten)]
+    boxes: Option<BoxFacts>,
     broken: Vec<Broken>,
 }
 
@@ -164,17 +190,15 @@ impl Facts {
                 if self.classes == 1 { "class" } else { "classes" },
             ),
         };
-        let row = |name: &str, spread: &Spread, show: fn(u64) -> String| {
-            vec![name.to_owned(), show(spread.min), show(spread.p50), show(spread.p99), show(spread.max)]
-        };
-        let mut rows = vec![row("file size", &self.file_bytes, report::bytes)];
-        rows.extend(self.depth.as_ref().map(|depth| row("depth", depth, report::count)));
+        if let Some(boxes) = &self.boxes {
+            text += &boxes.text();
+        }
+        let mut rows = vec![self.file_bytes.row("file size", report::bytes)];
+        rows.extend(self.depth.as_ref().map(|depth| depth.row("depth", report::count)));
         match &self.milliseconds {
-            Some(length) => rows.push(row("milliseconds", length, report::count)),
-            None => rows.extend([
-                row("width", &self.width, report::count),
-                row("height", &self.height, report::count),
-            ]),
+            Some(length) => rows.push(length.row("milliseconds", report::count)),
+            None => rows
+                .extend([self.width.row("width", report::count), self.height.row("height", report::count)]),
         }
         text += &report::table(&["", "min", "p50", "p99", "max"], &rows);
         text += "\n";
@@ -196,21 +220,25 @@ impl Facts {
                 report::counted(self.warned, "file")
             );
         }
-        if self.broken.is_empty() {
-            text += "\nNo file is broken.\n";
-            return text;
-        }
-        let are = if self.broken.len() == 1 { "is" } else { "are" };
-        text += &format!("\n{} {are} broken:\n", report::counted(self.broken.len() as u64, "file"));
-        for broken in self.broken.iter().take(BROKEN_SHOWN) {
-            text += &format!("  {}: {}\n", broken.path, broken.reason);
-        }
-        if self.broken.len() > BROKEN_SHOWN {
-            text += &format!("  … and {} more; --json lists all.\n", self.broken.len() - BROKEN_SHOWN);
-        }
-        text += "A loader leaves them out with errors=\"skip\".\n";
-        text
+        text + &broken_listed(&self.broken, "file")
     }
+}
+
+/// What to say of broken samples, which are files or something else.
+pub fn broken_listed(broken: &[Broken], noun: &str) -> String {
+    if broken.is_empty() {
+        return format!("\nNo {noun} is broken.\n");
+    }
+    let are = if broken.len() == 1 { "is" } else { "are" };
+    let mut text = format!("\n{} {are} broken:\n", report::counted(broken.len() as u64, noun));
+    for broken in broken.iter().take(BROKEN_SHOWN) {
+        text += &format!("  {}: {}\n", broken.path, broken.reason);
+    }
+    if broken.len() > BROKEN_SHOWN {
+        text += &format!("  … and {} more; --json lists all.\n", broken.len() - BROKEN_SHOWN);
+    }
+    text += "A loader leaves them out with errors=\"skip\".\n";
+    text
 }
 
 fn examine(files: &Files, threads: usize) -> Result<Findings, Failed> {
@@ -308,6 +336,10 @@ impl Examiner {
         };
         finding.image = Some((header.format.name(), header.width, header.height));
         finding.misnamed = !has_extension_of(&path, header.format);
+        let picture = files.annotations().map(|annotations| annotations.picture(sample));
+        if let Some(Err(reason)) = picture.map(|picture| picture.check(header.width, header.height)) {
+            return (finding, broken("annotation", reason));
+        }
         let request = Request { region: Rect::whole(header.width, header.height), scale: Scale::Full };
         match self.decoder.decode(bytes, &header, &request, &mut self.pixels) {
             Ok(decoded) => {

@@ -5,9 +5,11 @@
 
 mod analyze;
 mod bench;
+mod boxes;
 mod dataset;
 mod demo;
 mod inspect;
+mod inspect_text;
 pub mod photos;
 pub mod plan;
 mod prepare;

@@ -13,10 +13,12 @@ mod course;
 mod crew;
 mod fingerprint;
 mod form;
+mod groups;
 mod keep;
 mod lanes;
 mod ledger;
 mod order;
+mod packing;
 mod permutation;
 pub mod plan;
 mod ranks;
@@ -34,12 +36,14 @@ pub use course::{Course, Span, Split};
 pub use crew::{Crew, CrewLimits, CrewObservation, CrewReason};
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;
+pub use groups::{GroupSpec, group_batches};
 pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, ShelfStats, divide};
 pub use lanes::{
     Durations, Experience, Hints, Lanes, SlowShare, Traffic, Turn, Verdict as LaneVerdict, Waiting,
 };
 pub use ledger::{Ledger, LedgerError, SavedLedger};
 pub use order::{BatchPlan, EpochPlan, JobCursor, JobSpec, OrderError};
+pub use packing::{Packing, Piece, Tape};
 pub use permutation::Permutation;
 pub use ranks::{done_by_ranks, places_of};
 pub use rng::{SampleRng, Stream};

@@ -6,16 +6,17 @@ use std::time::Instant;
 
 use sutler_core::{Course, SampleId};
 
+use crate::framed::{Framed, Frames, Framing};
 use crate::memory::ALIGNMENT;
 use crate::padded::{Padded, Padding, Spares};
-use crate::{BatchMemory, Failure, ForeignRow, Preparation, RowSpec, SampleRecord};
+use crate::{BatchMemory, Failure, ForeignRow, Job, Preparation, RowSpec, SampleRecord};
 
 /// A sample with a buffer of its own, where sizes differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnSample {
     /// Height, width, channels of an image. Of what has fewer axes, the first ones are 0.
     pub shape: [u32; 3],
-    /// The values, as the batch's type and layout say.
+    /// The values, as the batch's type and layout say; behind them the boxes of a picture, where it has such.
     pub data: Vec<u8>,
 }
 
@@ -45,8 +46,22 @@ pub(crate) struct OpenBatch {
     outcomes: Vec<OnceLock<Outcome>>,
     /// Rows that nobody has finished yet, where the last one is followed by putting all together.
     unfinished: AtomicUsize,
-    spares: Option<Arc<Spares>>,
+    gathering: Gathering,
     padded: OnceLock<Padded>,
+    framed: OnceLock<Framed>,
+}
+
+/// How the samples of a batch that have buffers of their own become one block, where they do.
+#[derive(Clone, Default)]
+pub(crate) struct Gathering {
+    spares: Option<Arc<Spares>>,
+    frames: Option<Arc<Frames>>,
+}
+
+impl Gathering {
+    pub fn of(job: &Job) -> Self {
+        Self { spares: job.spares.clone(), frames: job.frames.clone() }
+    }
 }
 
 impl OpenBatch {
@@ -55,11 +70,12 @@ impl OpenBatch {
         rows: usize,
         shape: BlockShape,
         memory: Option<BatchMemory>,
-        spares: Option<Arc<Spares>>,
+        gathering: Gathering,
     ) -> Self {
         let outcomes = std::iter::repeat_with(OnceLock::new).take(rows).collect();
         let unfinished = AtomicUsize::new(rows);
-        Self { index, shape, memory, outcomes, unfinished, spares, padded: OnceLock::new() }
+        let (padded, framed) = (OnceLock::new(), OnceLock::new());
+        Self { index, shape, memory, outcomes, unfinished, gathering, padded, framed }
     }
 
     /// The bytes of row `index`, for the worker that was given it.
@@ -100,13 +116,17 @@ impl OpenBatch {
     pub fn finish(&self, index: usize, outcome: Outcome) {
         let _ = self.outcomes[index].set(outcome);
         // The one who finishes last sees what all others have left.
-        if self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
-            && let Some(spares) = &self.spares
-        {
-            let good = self.outcomes.iter().filter_map(OnceLock::get).filter(|o| o.failure.is_none());
-            if let Some(padded) = spares.pad(good.filter_map(|outcome| outcome.own.as_ref())) {
-                let _ = self.padded.set(padded);
-            }
+        if self.unfinished.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        let good = self.outcomes.iter().filter_map(OnceLock::get).filter(|o| o.failure.is_none());
+        let own = good.filter_map(|outcome| outcome.own.as_ref());
+        let Gathering { spares, frames } = &self.gathering;
+        if let Some(padded) = spares.as_ref().and_then(|spares| spares.pad(own.clone())) {
+            let _ = self.padded.set(padded);
+        }
+        if let Some(framed) = frames.as_ref().and_then(|frames| frames.frame(own)) {
+            let _ = self.framed.set(framed);
         }
     }
 
@@ -151,8 +171,11 @@ impl OpenBatch {
             kept.iter().filter_map(|&row| outcomes[row].foreign.take().map(|sample| (row, sample))).collect();
         let own = outcomes.iter_mut().filter_map(|o| o.own.take().filter(|_| o.failure.is_none()));
         let mut owned: Vec<OwnSample> = own.collect();
-        if let (Some(_), Some(spares)) = (self.padded.get(), &self.spares) {
+        if let (Some(_), Some(spares)) = (self.padded.get(), &self.gathering.spares) {
             owned.drain(..).for_each(|sample| spares.give_back(sample));
+        }
+        if let (Some(_), Some(frames)) = (self.framed.get(), &self.gathering.frames) {
+            owned.drain(..).for_each(|sample| frames.give_back(sample));
         }
         let batch = Batch {
             index: self.index,
@@ -161,6 +184,7 @@ impl OpenBatch {
             memory: self.memory,
             owned: Mutex::new(owned),
             padded: self.padded,
+            framed: self.framed,
             foreign: Mutex::new(foreign),
             labels: ids.iter().map(|&id| label(id)).collect(),
             ids,
@@ -180,6 +204,7 @@ pub struct Batch {
     memory: Option<BatchMemory>,
     owned: Mutex<Vec<OwnSample>>,
     padded: OnceLock<Padded>,
+    framed: OnceLock<Framed>,
     foreign: Mutex<Vec<(usize, ForeignRow)>>,
     labels: Vec<i64>,
     ids: Vec<SampleId>,
@@ -207,6 +232,7 @@ impl Batch {
             memory,
             owned: Mutex::new(samples.owned),
             padded: OnceLock::new(),
+            framed: OnceLock::new(),
             foreign: Mutex::default(),
             labels: samples.labels,
             ids: samples.ids,
@@ -303,6 +329,25 @@ impl Batch {
     #[must_use]
     pub fn block_of_padded(&self) -> Option<&Padded> {
         self.padded.get()
+    }
+
+    /// The pictures as one block, each in a frame; `None` where they are not what the framing says. Where nobody has put them
+    /// together yet, that is done now.
+    #[must_use]
+    pub fn framed(&self, framing: Framing) -> Option<&Framed> {
+        if self.framed.get().is_none() {
+            let mut owned = self.owned.lock().unwrap_or_else(PoisonError::into_inner);
+            let framed = Frames::new(framing, 1, 0).frame(owned.iter())?;
+            owned.clear();
+            let _ = self.framed.set(framed);
+        }
+        self.framed.get()
+    }
+
+    /// The block that [`Batch::framed`] has found or made.
+    #[must_use]
+    pub fn block_of_framed(&self) -> Option<&Framed> {
+        self.framed.get()
     }
 
     /// Takes the samples out, where each has a buffer of its own.

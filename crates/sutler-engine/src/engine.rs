@@ -245,9 +245,10 @@ impl Shared {
             };
             drop(state);
             let begun = Instant::now();
+            let job = desk.map(|_| Arc::clone(&ticket.job));
             tools.work(self, number, ticket, &mut brought);
-            if let Some(desk) = desk {
-                desk.worked(brought.finished.len(), begun.elapsed());
+            if let (Some(desk), Some(job)) = (desk, &job) {
+                tools.report(job, desk, brought.finished.len(), begun.elapsed());
             }
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sutler_core::{Experience, JobKey};
 
 use crate::batch::BlockShape;
+use crate::framed::Frames;
 use crate::padded::Spares;
 use crate::pool::{Kind, Pool};
 use crate::{Arena, ArenaError, ErrorPolicy, Failure, Likeness, Metrics, Preparation, RowSpec};
@@ -66,6 +67,8 @@ pub struct Job {
     pub(crate) arena: Option<Arc<Arena>>,
     /// Memory for samples and blocks, where samples are padded.
     pub(crate) spares: Option<Arc<Spares>>,
+    /// The same where pictures are framed.
+    pub(crate) frames: Option<Arc<Frames>>,
     pub(crate) metrics: Metrics,
     /// What samples have taken, in this epoch and those before.
     experience: Mutex<Experience>,
@@ -136,8 +139,10 @@ impl Job {
         };
         let batches = options.batches_ahead + options.batches_held;
         let spares = preparation.padding().map(|padding| Spares::new(padding, batches, options.batch_size));
+        let frames = preparation.framing().map(|framing| Frames::new(framing, batches, options.batch_size));
         Ok(Arc::new(Self {
             spares,
+            frames,
             preparation,
             options,
             arena,

@@ -6,6 +6,7 @@ use sutler_core::SampleId;
 
 use crate::batch::{OpenBatch, Outcome};
 use crate::engine::Shared;
+use crate::framed::Frames;
 use crate::padded::Spares;
 use crate::preparation::{Place, Rows, SharedRow, Target};
 use crate::ticket::{Ticket, TicketRows};
@@ -22,6 +23,8 @@ pub(crate) struct Claim<'a> {
     own: Option<OwnSample>,
     /// Where buffers come from, where samples are padded.
     spares: Option<Arc<Spares>>,
+    /// The same where pictures are framed.
+    frames: Option<Arc<Frames>>,
 }
 
 enum State {
@@ -40,8 +43,8 @@ impl<'a> Claim<'a> {
         };
         let in_block = matches!(ticket.job.preparation.row(), RowSpec::Fixed { .. });
         let sample = ticket.samples()[index];
-        let spares = ticket.job.spares.clone();
-        Self { shared, run: ticket.run, sample, state, in_block, own: None, spares }
+        let (spares, frames) = (ticket.job.spares.clone(), ticket.job.frames.clone());
+        Self { shared, run: ticket.run, sample, state, in_block, own: None, spares, frames }
     }
 
     /// The row, asked for now if it was not before.
@@ -111,7 +114,11 @@ impl<'a> Claim<'a> {
 impl Place for Claim<'_> {
     fn target(&mut self) -> Option<Target<'_>> {
         if !self.in_block {
-            let buffer = self.spares.as_ref().map(|spares| spares.sample()).unwrap_or_default();
+            let buffer = match (&self.spares, &self.frames) {
+                (Some(spares), _) => spares.sample(),
+                (None, Some(frames)) => frames.sample(),
+                (None, None) => OwnSample::default(),
+            };
             return Some(Target::Own(self.own.insert(buffer)));
         }
         let (batch, row) = self.row()?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use sutler_core::{Form, Hints, SampleId};
 
-use crate::{Arena, Failure, OwnSample, Padding};
+use crate::{Arena, Failure, Framing, OwnSample, Padding};
 
 /// The memory one prepared sample takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +158,11 @@ pub trait Preparation: Send + Sync {
         None
     }
 
+    /// How pictures of different sizes become one block, where they do.
+    fn framing(&self) -> Option<Framing> {
+        None
+    }
+
     /// Whether samples are prepared by somebody else, several at a time.
     fn is_elsewhere(&self) -> bool {
         false
@@ -293,6 +298,16 @@ pub trait Preparer: Send {
     ) -> Result<Progress, Failure> {
         let reason = "it was put aside by a preparation that puts nothing aside".to_owned();
         Err(Failure::new(sample, String::new(), "internal", reason))
+    }
+
+    /// The process that prepares for this worker, where it is another one.
+    fn process(&self) -> Option<i32> {
+        None
+    }
+
+    /// Whether what was prepared last took as long as it usually takes, rather than a process having had to begin first.
+    fn has_settled(&self) -> bool {
+        true
     }
 
     /// How many samples this worker would like at a time. More than one pays where handing over a sample costs as much

@@ -9,7 +9,7 @@ use std::time::Instant;
 use sutler_core::{Assembly, EpochPlan, JobCursor, Ledger, SampleId};
 
 use self::lanes::Traffic;
-use crate::batch::{BlockShape, OpenBatch};
+use crate::batch::{BlockShape, Gathering, OpenBatch};
 use crate::job::ServingOrder;
 use crate::pool::Membership;
 use crate::process::FIRST_KEYED;
@@ -268,7 +268,7 @@ impl RunState {
     ) {
         let shape = BlockShape::of(&*self.job.preparation);
         self.in_flight.push_back(InFlight {
-            batch: Arc::new(OpenBatch::new(self.next_batch, rows, shape, memory, self.job.spares.clone())),
+            batch: Arc::new(OpenBatch::new(self.next_batch, rows, shape, memory, Gathering::of(&self.job))),
             samples,
             positions,
             first_id: self.opened,

@@ -2,11 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sutler_core::{Form, Hints, SampleId};
 
 use crate::batch::Outcome;
+use crate::crew::Desk;
 use crate::crossing::Crossing;
 use crate::engine::Shared;
 use crate::job::Share;
@@ -57,6 +58,15 @@ impl Toolbox {
     /// A weak reference keeps its address taken, so no other job can be mistaken for a dead one.
     fn position(&self, job: &Arc<Job>) -> Option<usize> {
         self.sets.iter().position(|(owner, _)| std::ptr::eq(owner.as_ptr(), Arc::as_ptr(job)))
+    }
+
+    /// Tells what was done for a job.
+    pub fn report(&mut self, job: &Arc<Job>, desk: &Desk, samples: usize, time: Duration) {
+        let preparer = self.of(job);
+        desk.works_through(preparer.process());
+        if preparer.has_settled() {
+            desk.worked(samples, time);
+        }
     }
 
     /// How many samples to take at a time: what the tools used last would like.

@@ -9,9 +9,11 @@ pub mod audio;
 pub mod decode;
 mod ffi;
 pub mod image;
+pub mod text;
 pub mod volume;
 
 pub use decode::{DecodeError, Decoded, Decoder, Format, Header, Limits, Request, Scale, probe, sniff};
+pub use image::boxes::MovedBox;
 pub use image::decoded::{DecodedForm, DecodedLayout, Rows};
 pub use image::op::{self, Op};
 pub use image::pipeline::{

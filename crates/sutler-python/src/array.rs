@@ -17,12 +17,16 @@ enum Owner {
     Batch(Arc<sutler_engine::Batch>),
     /// A batch whose samples were padded; the same.
     Padded(Arc<sutler_engine::Batch>),
+    /// A batch whose pictures were framed; the same.
+    Framed(Arc<sutler_engine::Batch>),
     /// All batches of a job.
     Memory(Arc<sutler_engine::Arena>),
     /// A sample with a buffer of its own.
     Bytes(Arc<Vec<u8>>),
     /// Labels or ids.
     Integers(Arc<Vec<i64>>),
+    /// Boxes.
+    Floats(Arc<Vec<f32>>),
 }
 
 impl Owner {
@@ -33,10 +37,14 @@ impl Owner {
             }
             Owner::Padded(batch) => batch
                 .block_of_padded()
-                .map_or(std::ptr::null_mut(), |padded| padded.values().as_ptr().cast_mut().cast()),
+                .map_or(std::ptr::null_mut(), |padded| padded.values().as_ptr().cast_mut()),
+            Owner::Framed(batch) => batch
+                .block_of_framed()
+                .map_or(std::ptr::null_mut(), |framed| framed.block().as_ptr().cast_mut()),
             Owner::Memory(arena) => arena.as_ptr(),
             Owner::Bytes(bytes) => bytes.as_ptr().cast_mut(),
             Owner::Integers(values) => values.as_ptr().cast_mut().cast(),
+            Owner::Floats(values) => values.as_ptr().cast_mut().cast(),
         };
         NonNull::new(pointer).unwrap_or(NonNull::dangling())
     }
@@ -117,20 +125,91 @@ impl Array {
 
     /// The samples of a batch that were padded to one block.
     pub fn padded(batch: &Arc<sutler_engine::Batch>) -> Option<Self> {
-        let shape: Vec<i64> = batch.block_of_padded()?.shape().iter().map(|&side| side as i64).collect();
+        let padded = batch.block_of_padded()?;
+        let shape: Vec<i64> = padded.shape().iter().map(|&side| side as i64).collect();
         let strides = dense(&shape);
+        let value_type = match padded.values() {
+            sutler_engine::Values::Floats(_) => ValueType::F32,
+            sutler_engine::Values::Integers(_) => ValueType::I64,
+        };
         let owner = Owner::Padded(Arc::clone(batch));
-        Some(Self { owner, shape, strides, value_type: ValueType::F32, offset: 0 })
+        Some(Self { owner, shape, strides, value_type, offset: 0 })
+    }
+
+    /// One plane of the blocks of a batch, each of which has `planes` rows of `length` whole numbers; `None` where there are none.
+    pub fn plane(
+        batch: &Arc<sutler_engine::Batch>,
+        length: usize,
+        planes: usize,
+        plane: usize,
+    ) -> Option<Self> {
+        let row = length.checked_mul(planes)?;
+        let bytes = row.checked_mul(batch.len())?.checked_mul(size_of::<i64>())?;
+        if plane >= planes || bytes > batch.memory()?.len() {
+            return None;
+        }
+        Some(Self {
+            owner: Owner::Batch(Arc::clone(batch)),
+            shape: vec![batch.len() as i64, length as i64],
+            strides: vec![row as i64, 1],
+            value_type: ValueType::I64,
+            offset: plane * length * size_of::<i64>(),
+        })
+    }
+
+    /// The pictures of a batch that were framed.
+    pub fn framed(batch: &Arc<sutler_engine::Batch>, dtype: DType, layout: Layout) -> Option<Self> {
+        let framed = batch.block_of_framed()?;
+        let [height, width] = framed.size();
+        let (shape, strides) = image_layout(&[framed.sizes().len() as i64], height, width, layout);
+        let owner = Owner::Framed(Arc::clone(batch));
+        Some(Self { owner, shape, strides, value_type: value_type(dtype), offset: 0 })
+    }
+
+    /// Rows of so many floats each.
+    pub fn rows_of_floats(values: Vec<f32>, columns: usize) -> Self {
+        let shape = vec![(values.len() / columns) as i64, columns as i64];
+        let strides = dense(&shape);
+        Self { owner: Owner::Floats(Arc::new(values)), shape, strides, value_type: ValueType::F32, offset: 0 }
+    }
+
+    /// A row of floats.
+    pub fn row_of_floats(values: Vec<f32>) -> Self {
+        let shape = vec![values.len() as i64];
+        let owner = Owner::Floats(Arc::new(values));
+        Self { owner, shape, strides: vec![1], value_type: ValueType::F32, offset: 0 }
+    }
+
+    /// Rows of so many integers each.
+    pub fn rows_of_integers(values: Vec<i64>, columns: usize) -> Self {
+        let shape = vec![(values.len() / columns) as i64, columns as i64];
+        let strides = dense(&shape);
+        Self {
+            owner: Owner::Integers(Arc::new(values)),
+            shape,
+            strides,
+            value_type: ValueType::I64,
+            offset: 0,
+        }
     }
 
     /// One sample of floats with a buffer of its own.
     pub fn floats(sample: sutler_engine::OwnSample) -> Self {
+        Self::own(sample, ValueType::F32)
+    }
+
+    /// One sample of whole numbers with a buffer of its own.
+    pub fn tokens(sample: sutler_engine::OwnSample) -> Self {
+        Self::own(sample, ValueType::I64)
+    }
+
+    fn own(sample: sutler_engine::OwnSample, value_type: ValueType) -> Self {
         let [outer, inner, last] = sample.shape.map(i64::from);
         // Axes that the sample does not have are 0.
         let shape: Vec<i64> = [outer, inner].into_iter().filter(|&side| side > 0).chain([last]).collect();
         let strides = dense(&shape);
         let owner = Owner::Bytes(Arc::new(sample.data));
-        Self { owner, shape, strides, value_type: ValueType::F32, offset: 0 }
+        Self { owner, shape, strides, value_type, offset: 0 }
     }
 
     /// All images of a batch of volumes of one size, and all their labels.

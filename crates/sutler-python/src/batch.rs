@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
-use sutler_engine::{Padding, Parcel};
+use sutler_core::SampleId;
+use sutler_engine::{Framing, Padding, Parcel, read_boxes, take_boxes};
 use sutler_media::{Layout, OutputSpec};
 
 use crate::array::Array;
+use crate::dataset::Dataset;
+use crate::detection::{Targets, no_boxes, targets};
 use crate::handover::python_object;
 use crate::pipeline::VolumeOutput;
 use crate::served::Positions;
@@ -71,8 +74,61 @@ impl Batch {
     /// The samples as one array, shorter ones followed by this value, and how long each is; `None` where they differ in more
     /// than their length.
     fn padded(&self, value: f32) -> Option<(Array, Array)> {
-        let lengths = self.inner.padded(Padding { value })?.lengths().to_vec();
+        let lengths = self.inner.padded(Padding::floats(value))?.lengths().to_vec();
         Some((Array::padded(&self.inner)?, Array::integers(lengths)))
+    }
+
+    /// The lines of text as one array of padded tokens, and how many tokens each has; `None` where they were not put together.
+    fn padded_tokens(&self) -> Option<(Array, Array)> {
+        let lengths = self.inner.block_of_padded()?.lengths().to_vec();
+        Some((Array::padded(&self.inner)?, Array::integers(lengths)))
+    }
+
+    /// The lines of text one by one, as tokens. The second call finds none.
+    fn take_tokens(&self) -> Vec<Array> {
+        self.inner.take_owned().into_iter().map(Array::tokens).collect()
+    }
+
+    /// The lines of text one by one, as UTF-8. The second call finds none.
+    fn take_text(&self) -> Vec<Array> {
+        self.inner.take_owned().into_iter().map(|sample| Array::bytes(sample.data)).collect()
+    }
+
+    /// One plane of all blocks of packed text: their tokens, or what else they tell.
+    fn plane(&self, length: usize, planes: usize, plane: usize) -> PyResult<Array> {
+        Array::plane(&self.inner, length, planes, plane)
+            .ok_or_else(|| PyValueError::new_err("the batch holds no blocks of this length"))
+    }
+
+    /// The pictures as one array, each in a frame whose sides are multiples of `multiple`, and what is on them.
+    fn framed(&self, dataset: &Dataset, multiple: u32) -> PyResult<(Array, Targets)> {
+        let annotations = dataset.files().listing().annotations().ok_or_else(no_boxes)?;
+        let framing = Framing { multiple, dtype: self.output.dtype, layout: self.layout };
+        let no_pictures = || {
+            PyMemoryError::new_err(format!(
+                "the {} pictures of a batch cannot be put into frames that are as wide as the widest and as high as the \
+                 highest of them: there is no memory for it; resize them first, or lower batch_size",
+                self.inner.len()
+            ))
+        };
+        let framed = self.inner.framed(framing).ok_or_else(no_pictures)?;
+        let boxes: Vec<_> = framed.beside().iter().map(|beside| read_boxes(beside)).collect();
+        let targets = targets(annotations, self.inner.ids(), framed.sizes(), &boxes);
+        let images = Array::framed(&self.inner, self.output.dtype, self.layout).ok_or_else(no_pictures)?;
+        Ok((images, targets))
+    }
+
+    /// The pictures one by one, and what is on them. The second call finds none.
+    fn take_detections(&self, dataset: &Dataset) -> PyResult<(Vec<Array>, Targets)> {
+        let annotations = dataset.files().listing().annotations().ok_or_else(no_boxes)?;
+        let mut samples = self.inner.take_owned();
+        let dtype = self.output.dtype;
+        let boxes: Vec<_> = samples.iter_mut().map(|sample| take_boxes(sample, dtype.size())).collect();
+        let sizes: Vec<_> = samples.iter().map(|sample| [sample.shape[0], sample.shape[1]]).collect();
+        let ids: &[SampleId] = self.inner.ids();
+        let targets = targets(annotations, ids, &sizes, &boxes);
+        let images = samples.into_iter().map(|sample| Array::image(sample, dtype, self.layout)).collect();
+        Ok((images, targets))
     }
 
     /// The samples one by one, where they were not put together. The second call finds none.

@@ -12,13 +12,17 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use sutler_core::{Fingerprint, SampleId};
 use sutler_engine::{
-    AudioPreparation, ImagePreparation, OwnSample, Preparation, SampleRecord, Target, audio_headers,
+    AudioPreparation, DetectionPreparation, ImagePreparation, OwnSample, Preparation, SampleRecord, Target,
+    audio_headers, take_boxes,
 };
 use sutler_media::{Layout, Limits, audio};
 use sutler_service::spec::{DatasetSpec, ListingSpec, MediaSpec};
-use sutler_store::{ByteRate, Files, Io, Progress, ReadBuffer, Silent, Source, StoreError, Throttled};
+use sutler_store::{
+    ByteRate, Files, Io, LeftOut, Progress, ReadBuffer, Silent, Source, StoreError, Throttled,
+};
 
 use crate::array::Array;
+use crate::detection::{Targets, no_boxes, targets};
 use crate::errors::sample_error;
 use crate::pipeline::{Native, Pipeline, VolumeOutput};
 
@@ -39,13 +43,15 @@ pub fn listing_error(error: &StoreError) -> PyErr {
         "missing" | "no_classes" | "empty_classes" | "no_pairs" => PyFileNotFoundError::new_err(text),
         "not_a_folder" => PyNotADirectoryError::new_err(text),
         "denied" => PyPermissionError::new_err(text),
-        "manifest" | "too_many_samples" | "scheme" | "two_of_a_kind" => PyValueError::new_err(text),
+        "manifest" | "too_many_samples" | "scheme" | "two_of_a_kind" | "compressed" | "too_large" => {
+            PyValueError::new_err(text)
+        }
         _ => PyOSError::new_err(text),
     }
 }
 
-/// Calls a Python function a few times a second with the number of files listed so far.
-struct PythonProgress {
+/// Calls a Python function a few times a second with the number of files listed so far, or of whatever else is counted.
+pub struct PythonProgress {
     callback: Py<PyAny>,
     files: AtomicU64,
     /// When the function was last called. Whoever finds it locked leaves the call to the one who holds it.
@@ -56,7 +62,7 @@ impl PythonProgress {
     /// Often enough to look alive, seldom enough to cost nothing.
     const INTERVAL: Duration = Duration::from_millis(100);
 
-    fn new(callback: Py<PyAny>) -> Self {
+    pub fn new(callback: Py<PyAny>) -> Self {
         Self { callback, files: AtomicU64::new(0), called: Mutex::new(Instant::now()) }
     }
 }
@@ -157,7 +163,13 @@ impl Dataset {
     pub fn preparation(&self, pipeline: &Pipeline, seed: u64) -> PyResult<Box<dyn Preparation>> {
         Ok(match (&pipeline.native, self.spec.media) {
             (Native::Image(_), MediaSpec::Image { .. }) => {
-                Box::new(self.images(pipeline, Layout::Nchw, seed)?)
+                let images = self.images(pipeline, Layout::Nchw, seed)?;
+                let detection = DetectionPreparation::of(&images, None)
+                    .map_err(|error| PyValueError::new_err(error.to_string()))?;
+                match detection {
+                    Some(detection) => Box::new(detection),
+                    None => Box::new(images),
+                }
             }
             (Native::Audio(operations), MediaSpec::Audio { values_max, mono, .. }) => {
                 Box::new(AudioPreparation {
@@ -260,6 +272,30 @@ impl Dataset {
         headers.into_iter().map(|header| header.map(fields)).collect()
     }
 
+    /// Lists the pictures of a COCO annotation file.
+    #[staticmethod]
+    #[pyo3(signature = (path, *, root, contiguous, keep_empty, keep_crowds, refuse_empty_boxes, io, pixels_max, bytes_max, progress))]
+    #[allow(clippy::too_many_arguments)] // one call per dataset, by keyword
+    fn coco(
+        py: Python<'_>,
+        path: PathBuf,
+        root: PathBuf,
+        contiguous: bool,
+        keep_empty: bool,
+        keep_crowds: bool,
+        refuse_empty_boxes: bool,
+        io: &str,
+        pixels_max: u64,
+        bytes_max: u64,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let listing =
+            ListingSpec::Coco { path, root, contiguous, keep_empty, keep_crowds, refuse_empty_boxes };
+        let media = MediaSpec::Image { pixels_max };
+        let spec = DatasetSpec { listing, direct: parse_io(io)?, media, bytes_max };
+        Self::list(py, spec, progress)
+    }
+
     /// Lists volumes and their labels.
     #[staticmethod]
     #[pyo3(signature = (root, *, extensions, channels, values_max, bytes_max, progress))]
@@ -348,6 +384,49 @@ impl Dataset {
     /// Every sample's label.
     fn labels(&self) -> Vec<i64> {
         (0..self.samples()).map(|index| self.files.label(SampleId(index))).collect()
+    }
+
+    /// One picture and its boxes, prepared as a loader would.
+    #[pyo3(signature = (index, pipeline, *, seed, epoch))]
+    fn load_detection(
+        &self,
+        py: Python<'_>,
+        index: u32,
+        pipeline: &Pipeline,
+        seed: u64,
+        epoch: u32,
+    ) -> PyResult<(Array, Targets)> {
+        let annotations = self.files.listing().annotations().ok_or_else(no_boxes)?;
+        let mut sample = self.prepare(py, index, pipeline, seed, epoch)?;
+        let dtype = pipeline.output().dtype;
+        let boxes = take_boxes(&mut sample, dtype.size());
+        let size = [sample.shape[0], sample.shape[1]];
+        let targets = targets(annotations, &[SampleId(index)], &[size], &[boxes]);
+        Ok((Array::image(sample, dtype, Layout::Nchw), targets))
+    }
+
+    /// The label and the name of every category, in the order of their ids; nothing where pictures have no boxes.
+    #[getter]
+    fn categories(&self) -> Vec<(i64, String)> {
+        let categories = self.files.listing().annotations().map_or(&[][..], |all| all.categories());
+        categories.iter().map(|category| (category.label, category.name.clone())).collect()
+    }
+
+    /// The id, width and height of every picture as the annotations have them; nothing where pictures have no boxes.
+    #[getter]
+    fn pictures(&self) -> Vec<(i64, u32, u32)> {
+        let pictures = self.files.listing().annotations().map_or(&[][..], |all| all.pictures());
+        pictures.iter().map(|picture| (picture.id, picture.width, picture.height)).collect()
+    }
+
+    /// How many boxes there are, and how many of what was left out: boxes without area, crowds, annotations of
+    /// pictures that are not listed, pictures without boxes.
+    #[getter]
+    fn box_counts(&self) -> (usize, u64, u64, u64, u64) {
+        self.files.listing().annotations().map_or_else(Default::default, |all| {
+            let LeftOut { empty_boxes, crowds, strays, pictures } = all.left_out();
+            (all.boxes(), empty_boxes, crowds, strays, pictures)
+        })
     }
 
     /// The encoded bytes of a sample.

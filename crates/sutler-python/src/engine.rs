@@ -10,7 +10,7 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use sutler_core::{CrewLimits, SampleId, counted};
 use sutler_engine::{
-    BatchEntry, Canceller, Connection, Handling, JobOptions, Key, Next, Pool, ProcessOptions,
+    BatchEntry, Canceller, Connection, Fill, Handling, JobOptions, Key, Next, Padding, Pool, ProcessOptions,
     ProcessPreparation, Revive, RunError, ServingOrder,
 };
 use sutler_media::{DType, Layout, OutputSpec};
@@ -25,6 +25,7 @@ use crate::errors::run_error;
 use crate::handover::Handover;
 use crate::pipeline::{Pipeline, VolumeOutput};
 use crate::served::Served;
+use crate::text::Text;
 
 /// How long a waiting consumer may keep Ctrl-C waiting.
 pub const SIGNAL_CHECK: Duration = Duration::from_millis(50);
@@ -224,11 +225,13 @@ fn serving_order(lateness: Option<u32>) -> ServingOrder {
     lateness.map_or(ServingOrder::Strict, |lateness| ServingOrder::Ready { lateness })
 }
 
-/// The way to a worker as Python tells it: a socket that it has detached from its own object, and for a thread the counter.
-type Way = (i32, Option<Py<Handover>>);
+/// The way to a worker as Python tells it: a socket that it has detached from its own object, for a thread the counter, and for
+/// a process its number.
+type Way = (i32, Option<Py<Handover>>, Option<i32>);
 
-fn connect((descriptor, handover): Way) -> Connection {
+fn connect((descriptor, handover, process): Way) -> Connection {
     Connection {
+        process,
         socket: UnixStream::from(crate::dlpack::take_descriptor(descriptor)),
         handover: handover.map(|handover| handover.get().engine_side()),
     }
@@ -287,9 +290,10 @@ pub struct Job {
 #[pymethods]
 impl Job {
     /// A job whose samples are prepared by worker processes or threads. `revive` is called with a worker's number to start
-    /// it anew and returns the way to it, `is_alive` to tell whether it runs, `post_mortem` how it ended.
+    /// it anew and returns the way to it, `is_alive` to tell whether it runs, `post_mortem` how it ended. Where they are `elastic`, workers come and
+    /// go with the engine's threads.
     #[staticmethod]
-    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, cache=None, hand_over=false))]
+    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, elastic=false, cache=None, hand_over=false))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
         batch_size: usize,
@@ -304,6 +308,7 @@ impl Job {
         errors_max: Option<u64>,
         errors_rate: Option<f64>,
         lateness: Option<u32>,
+        elastic: bool,
         cache: Option<&Cache>,
         hand_over: bool,
     ) -> PyResult<Self> {
@@ -313,6 +318,7 @@ impl Job {
             retry: policy != PolicySpec::Raise,
             slots: batches_ahead + batches_held,
             whole_batches,
+            elastic,
             cache: cache.map(|cache| Arc::clone(&cache.inner)),
             hand_over,
         });
@@ -333,6 +339,42 @@ impl Job {
         let work = Work::Here(inner);
         let layout = Layout::Nchw;
         Ok(Self { work, samples, output, volumes: None, layout, processes: Some(processes) })
+    }
+
+    /// A job whose samples are lines of text, or blocks of them, in another order in every epoch if there is a seed to `shuffle` by. Lines are
+    /// padded with the token `pad` to a multiple of `pad_multiple`, where it is given.
+    #[staticmethod]
+    #[pyo3(signature = (text, *, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shuffle=None, pad=None, pad_multiple=1))]
+    #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
+    fn with_text(
+        text: &Text,
+        batch_size: usize,
+        batches_ahead: usize,
+        batches_held: usize,
+        in_step: bool,
+        errors: &str,
+        errors_max: Option<u64>,
+        errors_rate: Option<f64>,
+        lateness: Option<u32>,
+        shuffle: Option<u64>,
+        pad: Option<i64>,
+        pad_multiple: usize,
+    ) -> PyResult<Self> {
+        let padding = pad.map(|value| Padding { fill: Fill::Integer(value), multiple: pad_multiple });
+        let options = JobOptions {
+            batch_size,
+            batches_ahead,
+            batches_held,
+            errors: parse_policy(errors, errors_max, errors_rate)?.into(),
+            go_on: false,
+            in_step,
+            order: serving_order(lateness),
+        };
+        let inner = sutler_engine::Job::new(text.preparation(shuffle, padding), options)
+            .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+        let output = OutputSpec { dtype: DType::U8, size: None };
+        let (work, samples, layout) = (Work::Here(inner), text.samples(), Layout::Nchw);
+        Ok(Self { work, samples, output, volumes: None, layout, processes: None })
     }
 
     /// Talks to these workers from now on; the job takes the sockets over.
@@ -378,7 +420,7 @@ impl Job {
     /// has a window of its own, and the others name it in `shares_with`.
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
-    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, pad=None, cache=None, agent=None, name=None, window_bytes=0, shares_with=None))]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, pad=None, frame=None, cache=None, agent=None, name=None, window_bytes=0, shares_with=None))]
     fn new(
         py: Python<'_>,
         dataset: &Dataset,
@@ -395,6 +437,7 @@ impl Job {
         lateness: Option<u32>,
         shared: bool,
         pad: Option<f32>,
+        frame: Option<u32>,
         cache: Option<&Cache>,
         agent: Option<AgentChoice>,
         name: Option<String>,
@@ -415,6 +458,7 @@ impl Job {
             in_step,
             errors: parse_policy(errors, errors_max, errors_rate)?,
             pad,
+            frame,
             lateness,
             shared,
         };

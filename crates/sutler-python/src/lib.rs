@@ -6,6 +6,7 @@ mod array;
 mod batch;
 mod cache;
 mod dataset;
+mod detection;
 mod dlpack;
 mod engine;
 mod errors;
@@ -14,6 +15,7 @@ mod pipeline;
 mod plan;
 mod prepare;
 mod served;
+mod text;
 
 use std::path::PathBuf;
 
@@ -21,7 +23,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use sutler_cli::photos::PhotoSet;
 use sutler_core::{
-    BucketSpec, EpochPlan, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard, Stream,
+    BucketSpec, EpochPlan, GroupSpec, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard, Stream,
 };
 use sutler_engine::bare_rate;
 
@@ -63,6 +65,8 @@ mod _sutler {
     use crate::prepare::prepare_volumes;
     #[pymodule_export]
     use crate::served::{Positions, Served};
+    #[pymodule_export]
+    use crate::text::{Text, Tokenizer, is_json_lines, text_files_in};
 
     use super::*;
 
@@ -165,6 +169,28 @@ mod _sutler {
         SampleId::check_count(lengths.len()).map_err(|error| PyValueError::new_err(error.to_string()))?;
         let spec = BucketSpec { batch_size, buckets, shuffle, drop_last, seed, epoch, shard };
         let batches = py.detach(|| sutler_core::bucket_batches(&lengths, &spec));
+        Ok(batches.into_iter().map(|batch| batch.into_iter().map(|sample| sample.0).collect()).collect())
+    }
+
+    /// The batches of a rank's epoch over samples of these groups, each of samples of one group.
+    #[pyfunction]
+    #[pyo3(signature = (groups, *, batch_size, shuffle, drop_last, seed, epoch, rank, world_size))]
+    #[allow(clippy::too_many_arguments)] // one call per epoch, by keyword
+    fn group_batches(
+        py: Python<'_>,
+        groups: Vec<u32>,
+        batch_size: u32,
+        shuffle: bool,
+        drop_last: bool,
+        seed: u64,
+        epoch: u32,
+        rank: u32,
+        world_size: u32,
+    ) -> PyResult<Vec<Vec<u32>>> {
+        let shard = Shard::new(rank, world_size).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        SampleId::check_count(groups.len()).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let spec = GroupSpec { batch_size, shuffle, drop_last, seed, epoch, shard };
+        let batches = py.detach(|| sutler_core::group_batches(&groups, &spec));
         Ok(batches.into_iter().map(|batch| batch.into_iter().map(|sample| sample.0).collect()).collect())
     }
 

@@ -112,6 +112,15 @@ impl Pipeline {
         self.output().size.map(|[height, width]| (height, width))
     }
 
+    /// The name of an operation that moves pixels in a way that boxes cannot follow, if there is one.
+    #[getter]
+    fn loses_boxes(&self) -> Option<&'static str> {
+        match &self.native {
+            Native::Image(pipeline) => pipeline.loses_boxes().map(|(_, name)| name),
+            Native::Audio(_) | Native::Volume(_) => None,
+        }
+    }
+
     /// How many leading operations draw no random number.
     #[getter]
     fn static_prefix(&self) -> usize {

@@ -11,13 +11,15 @@ use sutler_core::{
     ShardError,
 };
 use sutler_engine::{
-    ArenaError, AudioPreparation, Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Padding,
-    Preparation, Run, ServingOrder, StartError, VolumePreparation, audio_headers,
+    ArenaError, AudioPreparation, DetectionPreparation, Engine, ErrorPolicy, ImagePreparation, Job,
+    JobOptions, Padding, Preparation, Run, ServingOrder, StartError, VolumePreparation, audio_headers,
 };
 use sutler_media::audio::{self, Header};
 use sutler_media::{Layout, Limits, Pipeline, PipelineOptions, volume};
 use sutler_store::cache::{Cache, CacheError};
-use sutler_store::{Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Source, StoreError};
+use sutler_store::{
+    CocoOptions, Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Source, StoreError,
+};
 
 /// A dataset and how its files are read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -92,6 +94,23 @@ pub enum ListingSpec {
         #[serde(with = "optional_path")]
         root: Option<PathBuf>,
     },
+    /// A COCO annotation file, which lists pictures and the boxes on them.
+    Coco {
+        /// The file.
+        #[serde(with = "path")]
+        path: PathBuf,
+        /// Where relative paths start.
+        #[serde(with = "path")]
+        root: PathBuf,
+        /// Whether labels count up from 1; else they are the ids of categories.
+        contiguous: bool,
+        /// Whether pictures without boxes are samples.
+        keep_empty: bool,
+        /// Whether boxes of crowds are kept.
+        keep_crowds: bool,
+        /// Whether boxes without area are an error.
+        refuse_empty_boxes: bool,
+    },
 }
 
 impl DatasetSpec {
@@ -136,6 +155,16 @@ impl DatasetSpec {
                 let options = ManifestOptions { root: root.clone(), columns: columns.clone() };
                 Listing::manifest(path, &options, progress)
             }
+            ListingSpec::Coco { path, root, contiguous, keep_empty, keep_crowds, refuse_empty_boxes } => {
+                let options = CocoOptions {
+                    root: root.clone(),
+                    contiguous: *contiguous,
+                    keep_empty: *keep_empty,
+                    keep_crowds: *keep_crowds,
+                    refuse_empty_boxes: *refuse_empty_boxes,
+                };
+                Listing::coco(path, &options, progress)
+            }
         }
     }
 
@@ -151,19 +180,20 @@ impl DatasetSpec {
     /// # Errors
     /// When this process has no working directory any more.
     pub fn absolute(&self) -> std::io::Result<Self> {
-        let listing = match self.listing.clone() {
-            ListingSpec::ImageFolder { root, extensions, allow_empty } => {
-                ListingSpec::ImageFolder { root: std::path::absolute(root)?, extensions, allow_empty }
+        let mut listing = self.listing.clone();
+        match &mut listing {
+            ListingSpec::ImageFolder { root, .. } | ListingSpec::VolumeFolder { root, .. } => {
+                *root = std::path::absolute(&root)?;
             }
-            ListingSpec::VolumeFolder { root, extensions } => {
-                ListingSpec::VolumeFolder { root: std::path::absolute(root)?, extensions }
+            ListingSpec::Manifest { path, root, .. } => {
+                *path = std::path::absolute(&path)?;
+                *root = root.take().map(std::path::absolute).transpose()?;
             }
-            ListingSpec::Manifest { path, columns, root } => ListingSpec::Manifest {
-                path: std::path::absolute(path)?,
-                columns,
-                root: root.map(std::path::absolute).transpose()?,
-            },
-        };
+            ListingSpec::Coco { path, root, .. } => {
+                *path = std::path::absolute(&path)?;
+                *root = std::path::absolute(&root)?;
+            }
+        }
         Ok(Self { listing, ..self.clone() })
     }
 
@@ -190,7 +220,7 @@ impl DatasetSpec {
     pub fn place(&self) -> &Path {
         match &self.listing {
             ListingSpec::ImageFolder { root, .. } | ListingSpec::VolumeFolder { root, .. } => root,
-            ListingSpec::Manifest { path, .. } => path,
+            ListingSpec::Manifest { path, .. } | ListingSpec::Coco { path, .. } => path,
         }
     }
 }
@@ -251,6 +281,8 @@ pub struct JobSpec {
     pub errors: PolicySpec,
     /// With what samples of different lengths are padded to one block, where they are.
     pub pad: Option<f32>,
+    /// Of what the sides of a batch are multiples into which pictures of different sizes are put, where they are.
+    pub frame: Option<u32>,
     /// By how many batches a sample may be late; `None` where batches are served in order.
     pub lateness: Option<u32>,
     /// Whether it takes what other jobs have prepared, in whatever order.
@@ -324,12 +356,22 @@ impl JobSpec {
         cache: Option<Arc<Cache>>,
     ) -> Result<Arc<Job>, JobError> {
         let preparation: Arc<dyn Preparation> = match self.dataset.media {
-            MediaSpec::Image { .. } => Arc::new(self.preparation(source, cache)?),
+            MediaSpec::Image { .. } => {
+                let images = self.preparation(source, cache)?;
+                // Another process is sent the pictures as they are, and frames them itself.
+                let frame = self.frame.filter(|_| memory == Memory::Own);
+                let detection = DetectionPreparation::of(&images, frame)
+                    .map_err(|error| JobError::Pipeline(error.to_string()))?;
+                match detection {
+                    Some(detection) => Arc::new(detection),
+                    None => Arc::new(images),
+                }
+            }
             MediaSpec::Audio { values_max, mono, .. } => {
                 let pipeline = audio::Pipeline::from_json(&self.operations)
                     .map_err(|error| JobError::Pipeline(error.to_string()))?;
                 // Another process is sent the samples as they are, and pads them itself.
-                let padding = self.pad.filter(|_| memory == Memory::Own).map(|value| Padding { value });
+                let padding = self.pad.filter(|_| memory == Memory::Own).map(Padding::floats);
                 Arc::new(AudioPreparation {
                     source,
                     pipeline: Arc::new(pipeline),

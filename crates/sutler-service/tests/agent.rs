@@ -83,6 +83,7 @@ fn job_spec(folder: &Path, lateness: Option<u32>) -> (JobSpec, Arc<Files>) {
         in_step: false,
         errors: PolicySpec::Raise,
         pad: None,
+        frame: None,
         lateness,
         shared: false,
     };

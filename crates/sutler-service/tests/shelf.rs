@@ -83,6 +83,7 @@ fn job_spec(folder: &Path) -> JobSpec {
     let files: Files = dataset.files(dataset.list(&Silent).unwrap());
     JobSpec {
         pad: None,
+        frame: None,
         name: None,
         fingerprint: files.listing().fingerprint(),
         dataset,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sutler_core::{Fingerprint, SampleId};
 
+use crate::annotations::Annotations;
 use crate::error::StoreError;
 use crate::listing::Listing;
 use crate::read_buffer::ReadBuffer;
@@ -84,6 +85,10 @@ impl Source for Files {
 
     fn encoded_bytes(&self, id: SampleId) -> Option<u64> {
         std::fs::metadata(self.listing.path(id)).ok().map(|file| file.len())
+    }
+
+    fn annotations(&self) -> Option<&Arc<Annotations>> {
+        self.listing.annotations()
     }
 
     fn fingerprint(&self) -> Fingerprint {

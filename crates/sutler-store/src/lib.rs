@@ -20,22 +20,29 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod annotations;
 pub mod cache;
+mod coco;
 mod error;
 mod files;
 mod filesystem;
 mod folder;
+mod lines;
 mod listing;
 mod manifest;
+mod paths;
 mod progress;
 mod read_buffer;
 mod source;
 mod text;
 mod throttled;
 
+pub use annotations::{Annotations, Category, LeftOut, Object, Picture};
+pub use coco::CocoOptions;
 pub use error::StoreError;
 pub use files::{Files, Io};
 pub use folder::{AUDIO_EXTENSIONS, FolderOptions, IMAGE_EXTENSIONS, VOLUME_EXTENSIONS};
+pub use lines::{Lines, LinesOptions, SavedTables, is_json_lines, is_text_file, text_files_in};
 pub use listing::{Entry, Listing, NO_LABEL};
 pub use manifest::ManifestOptions;
 pub use progress::{Progress, Silent};

@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::annotations::Annotations;
 use sutler_core::{DatasetTooLarge, Fingerprint, FingerprintBuilder, SampleId};
 
 /// The label of every sample in a dataset that has no labels.
@@ -25,6 +26,8 @@ pub struct Listing {
     root: PathBuf,
     classes: Vec<String>,
     table: Table,
+    /// The boxes on its pictures, where it has such.
+    annotations: Option<Arc<Annotations>>,
     fingerprint: Fingerprint,
     /// What belongs to each sample beside its file, under the same ids.
     partners: Option<Arc<Listing>>,
@@ -76,7 +79,13 @@ impl Listing {
         self.classes.iter().map(String::as_str).zip(0..).collect()
     }
 
-    /// A name for the relative paths, labels and classes; the same wherever the root lies.
+    /// The boxes on its pictures, where it has such.
+    #[must_use]
+    pub fn annotations(&self) -> Option<&Arc<Annotations>> {
+        self.annotations.as_ref()
+    }
+
+    /// A name for the relative paths, labels, classes and boxes; the same wherever the root lies.
     ///
     /// It does not look into the files: a sample replaced under its old name keeps the fingerprint.
     #[must_use]
@@ -144,7 +153,8 @@ impl Listing {
     pub fn retain(&self, keep: impl Fn(SampleId) -> bool) -> Self {
         let mut table = Table::default();
         let mut folder: Option<(u32, u32)> = None;
-        for id in (0..self.len() as u32).map(SampleId).filter(|&id| keep(id)) {
+        let kept: Vec<SampleId> = (0..self.len() as u32).map(SampleId).filter(|&id| keep(id)).collect();
+        for &id in &kept {
             let (run, name) = self.table.get(id);
             let number = match folder {
                 Some((theirs, ours)) if theirs == run.folder => ours,
@@ -155,7 +165,12 @@ impl Listing {
                 unreachable!("a part of a listing has no more samples than the whole: {error}");
             }
         }
-        let part = table.into_listing(&self.root, self.classes.clone());
+        let part = match &self.annotations {
+            None => table.into_listing(&self.root, self.classes.clone()),
+            Some(annotations) => {
+                table.into_annotated_listing(&self.root, annotations.select(kept.into_iter()))
+            }
+        };
         match &self.partners {
             Some(partners) => part.with_partners(partners.retain(keep)),
             None => part,
@@ -268,17 +283,28 @@ impl Table {
     }
 
     /// The finished listing.
-    pub(crate) fn into_listing(mut self, root: &Path, classes: Vec<String>) -> Listing {
+    pub(crate) fn into_listing(self, root: &Path, classes: Vec<String>) -> Listing {
+        self.finish(root, classes, None)
+    }
+
+    /// The finished listing of pictures with boxes; its classes are the names of their categories.
+    pub(crate) fn into_annotated_listing(self, root: &Path, annotations: Annotations) -> Listing {
+        let classes = annotations.categories().iter().map(|category| category.name.clone()).collect();
+        self.finish(root, classes, Some(annotations))
+    }
+
+    fn finish(mut self, root: &Path, classes: Vec<String>, annotations: Option<Annotations>) -> Listing {
         self.folders.shrink_to_fit();
         self.folder_ends.shrink_to_fit();
         self.runs.shrink_to_fit();
         self.names.shrink_to_fit();
         self.name_ends.shrink_to_fit();
-        let fingerprint = self.fingerprint(&classes);
-        Listing { root: root.to_owned(), classes, table: self, fingerprint, partners: None }
+        let fingerprint = self.fingerprint(&classes, annotations.as_ref());
+        let annotations = annotations.map(Arc::new);
+        Listing { root: root.to_owned(), classes, table: self, annotations, fingerprint, partners: None }
     }
 
-    fn fingerprint(&self, classes: &[String]) -> Fingerprint {
+    fn fingerprint(&self, classes: &[String], annotations: Option<&Annotations>) -> Fingerprint {
         let mut builder = FingerprintBuilder::default();
         builder.add((classes.len() as u64).to_le_bytes());
         for class in classes {
@@ -291,6 +317,9 @@ impl Table {
             path.extend_from_slice(self.folder(run.folder));
             join(&mut path, name);
             builder.add(&path).add(run.label.to_le_bytes());
+        }
+        if let Some(annotations) = annotations {
+            annotations.add_to(&mut builder);
         }
         builder.finish()
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sutler_core::{Fingerprint, SampleId};
 
+use crate::annotations::Annotations;
 use crate::error::StoreError;
 use crate::read_buffer::ReadBuffer;
 
@@ -67,6 +68,11 @@ pub trait Source: Send + Sync {
     /// How large an encoded sample is, where that can be told without reading it. A wrong or missing answer does no harm: it is for
     /// estimates.
     fn encoded_bytes(&self, _id: SampleId) -> Option<u64> {
+        None
+    }
+
+    /// The boxes on its pictures, where it has such.
+    fn annotations(&self) -> Option<&Arc<Annotations>> {
         None
     }
 

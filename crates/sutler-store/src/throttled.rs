@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use sutler_core::{Fingerprint, SampleId};
 
+use crate::annotations::Annotations;
 use crate::error::StoreError;
 use crate::read_buffer::ReadBuffer;
 use crate::source::Source;
@@ -143,6 +144,10 @@ impl Source for Throttled {
 
     fn encoded_bytes(&self, id: SampleId) -> Option<u64> {
         self.inner.encoded_bytes(id)
+    }
+
+    fn annotations(&self) -> Option<&Arc<Annotations>> {
+        self.inner.annotations()
     }
 
     fn fingerprint(&self) -> Fingerprint {

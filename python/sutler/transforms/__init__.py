@@ -28,13 +28,14 @@ from sutler.transforms.geometry import (
     RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
+    ResizeShortest,
 )
 from sutler.transforms.interpolation import InterpolationMode
-from sutler.transforms.lowering import Lowered, lower, lower_audio, lower_volumes
+from sutler.transforms.lowering import Lowered, lower, lower_audio, lower_detection, lower_volumes
 from sutler.transforms.policy import RandAugment, TrivialAugmentWide
 from sutler.transforms.resample import Resample
 from sutler.transforms.tail import run_tail
-from sutler.transforms.values import Normalize, RandomErasing, ToDtype, ToImage, ToPureTensor
+from sutler.transforms.values import Normalize, RandomErasing, ToBGR255, ToDtype, ToImage, ToPureTensor
 from sutler.transforms.volumes import (
     Cast,
     ClipNormalize,
@@ -74,8 +75,10 @@ __all__ = [
     "RandomVerticalFlip",
     "Resample",
     "Resize",
+    "ResizeShortest",
     "SpecAugment",
     "SpeedPerturb",
+    "ToBGR255",
     "ToDtype",
     "ToImage",
     "ToPureTensor",
@@ -84,6 +87,7 @@ __all__ = [
     "TrivialAugmentWide",
     "lower",
     "lower_audio",
+    "lower_detection",
     "lower_volumes",
     "run_tail",
 ]

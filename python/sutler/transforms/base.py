@@ -80,7 +80,8 @@ class Lambda(Transform):
     On sound it gets a tensor, and on volumes a pair of tensors, image and labels.
 
     Args:
-        lambd: the function. It takes an image and returns one, or on volumes a pair.
+        lambd: the function. It takes an image and returns one, or on volumes a pair; in a `sutler.CocoDetection` it
+            takes an image and its target, and returns both.
 
     Examples:
         >>> from sutler import transforms as T
@@ -91,7 +92,7 @@ class Lambda(Transform):
 
     random = True  # it may draw numbers; only its author knows
 
-    def __init__(self, lambd: Callable[[Any], Any]) -> None:
+    def __init__(self, lambd: Callable[..., Any]) -> None:
         if not callable(lambd):
             raise TypeError(f"Argument lambd should be callable, got {type(lambd).__name__!r}")
         self.lambd = lambd

@@ -11,8 +11,9 @@ import sys
 from typing import Any
 
 from sutler.transforms.base import Transform
+from sutler.transforms.geometry import Resize
 from sutler.transforms.interpolation import InterpolationMode
-from sutler.transforms.values import Normalize, RandomErasing, ToDtype, ToImage, ToPureTensor
+from sutler.transforms.values import Normalize, RandomErasing, ToBGR255, ToDtype, ToImage, ToPureTensor
 
 __all__ = ["apply"]
 
@@ -38,11 +39,16 @@ def apply(transform: Transform, image: Any) -> Any:
     torch = importlib.import_module("torch")
     if _is_instance(image, "numpy", "ndarray"):
         image = v2.functional.to_image(image.copy())  # a tensor over read-only memory is undefined behaviour
-    if isinstance(transform, (ToDtype, Normalize, RandomErasing)) and not isinstance(image, torch.Tensor):
+    if isinstance(transform, (ToBGR255, ToDtype, Normalize, RandomErasing)) and not isinstance(
+        image, torch.Tensor
+    ):
         image = v2.functional.pil_to_tensor(image)
     if isinstance(transform, Normalize) and not image.is_floating_point():
         image = v2.functional.to_dtype(image, torch.float32, scale=True)
-    return getattr(v2, type(transform).__name__)(**_arguments(transform, torch))(image)
+    if isinstance(transform, ToBGR255):
+        return v2.functional.to_dtype(image, torch.float32).flip(-3)
+    name = "Resize" if isinstance(transform, Resize) else type(transform).__name__
+    return getattr(v2, name)(**_arguments(transform, torch))(image)
 
 
 def _arguments(transform: Transform, torch: Any) -> dict[str, Any]:

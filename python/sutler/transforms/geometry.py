@@ -26,6 +26,7 @@ __all__ = [
     "RandomResizedCrop",
     "RandomVerticalFlip",
     "Resize",
+    "ResizeShortest",
 ]
 
 _SIZE_MESSAGE = "Please provide only two dimensions (h, w) for size."
@@ -101,6 +102,33 @@ class Resize(Transform):
                 "antialias": self.antialias is not False,
             }
         ]
+
+
+class ResizeShortest(Resize):
+    """Scale the whole image by its shorter side, as far as the longer one allows: a :class:`Resize` for detection.
+
+    The result is that of torchvision's ``Resize(size, max_size=max_size)``.
+
+    Args:
+        size: the length of the shorter side.
+        max_size: the most the longer side may get.
+        interpolation: a name, an `InterpolationMode`, torchvision's, or a Pillow number.
+        antialias: whether scaling down averages over all pixels it covers. None means True.
+
+    Examples:
+        >>> from sutler import transforms as T
+        >>> T.ResizeShortest(800, max_size=1333).ops == T.Resize(800, max_size=1333).ops
+        True
+    """
+
+    def __init__(
+        self,
+        size: int,
+        max_size: int | None = None,
+        interpolation: str | int | InterpolationMode | object = InterpolationMode.BILINEAR,
+        antialias: bool | None = True,
+    ) -> None:
+        super().__init__(integer(size, "size", least=1), interpolation, max_size, antialias)
 
 
 class CenterCrop(Transform):

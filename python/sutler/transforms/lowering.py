@@ -34,9 +34,9 @@ from sutler.transforms.interpolation import InterpolationMode
 from sutler.transforms.media import MediaTransform
 from sutler.transforms.parameters import fill_color
 from sutler.transforms.torchvision import Kind, Stage, children, generation, translate
-from sutler.transforms.values import Normalize, RandomErasing, ToDtype, ToImage, ToPureTensor
+from sutler.transforms.values import Normalize, RandomErasing, ToBGR255, ToDtype, ToImage, ToPureTensor
 
-__all__ = ["Foreign", "Lowered", "flatten", "lower", "lower_audio", "lower_volumes"]
+__all__ = ["Foreign", "Lowered", "flatten", "lower", "lower_audio", "lower_detection", "lower_volumes"]
 
 
 @dataclass(frozen=True)
@@ -203,6 +203,32 @@ def _lower_media(transform: object, medium: Medium) -> Lowered:
     )
 
 
+def lower_detection(transform: object) -> Lowered:
+    """The same for a pipeline on pictures with boxes: what runs natively moves both, and only functions may follow.
+
+    Examples:
+        >>> from sutler import transforms as T
+        >>> lowered = T.lower_detection(T.Compose([T.Resize(64), T.Lambda(divmod)]))
+        >>> [op["op"] for op in lowered.ops], lowered.tail
+        (['resize'], [<built-in function divmod>])
+    """
+    for step in flatten(transform):
+        if not isinstance(step, Lambda) and step.medium != "images":
+            raise TypeError(
+                f"{_name(step)} is a transform on {step.medium}; this pipeline is one on pictures with boxes"
+            )
+    lowered = lower(transform)
+    for function in lowered.tail:
+        if isinstance(function, Transform) or generation(function) is not None:
+            behind = "" if function is lowered.tail[0] else f" behind {_name(Lambda(lowered.tail[0]))}"
+            raise ValueError(
+                f"{type(function).__name__} has no native form here{behind}, and in Python it would move pictures "
+                "without their boxes. Leave it out, put it before what runs in Python, or do both in a function of "
+                "(image, target)."
+            )
+    return lowered
+
+
 def _native_form(step: Transform, stage: Stage) -> list[Transform]:
     if isinstance(step, Foreign):
         return translate(step.lambd, stage)
@@ -279,6 +305,12 @@ class _Assembly:
         is_float = self.stage.kind == "tensor_float32"
         if isinstance(transform, ToDtype):
             self._convert(transform, is_float)
+        elif isinstance(transform, ToBGR255):
+            if is_float:
+                raise NotNativeError(
+                    "ToBGR255 after the conversion to float has no native form; before it, it has"
+                )
+            self._values.append(transform)
         elif isinstance(transform, Normalize):
             self._values.append(transform)
         elif not is_float:

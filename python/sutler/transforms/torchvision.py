@@ -25,7 +25,7 @@ from sutler.transforms.geometry import (
 )
 from sutler.transforms.interpolation import InterpolationMode, parse_interpolation
 from sutler.transforms.policy import RandAugment, TrivialAugmentWide
-from sutler.transforms.values import Normalize, RandomErasing, ToDtype, ToImage, ToPureTensor
+from sutler.transforms.values import Normalize, RandomErasing, ToBGR255, ToDtype, ToImage, ToPureTensor
 
 __all__ = ["Kind", "Stage", "children", "generation", "translate"]
 
@@ -50,7 +50,7 @@ class Stage:
             return Stage("tensor_uint8" if self.kind == "pil" else self.kind, tv_image=True)
         if isinstance(transform, ToPureTensor):
             return replace(self, tv_image=False)
-        if isinstance(transform, Normalize):
+        if isinstance(transform, (Normalize, ToBGR255)):
             return replace(self, kind="tensor_float32")
         if isinstance(transform, ToDtype):
             return replace(self, kind="tensor_float32" if transform.dtype == "float32" else "tensor_uint8")

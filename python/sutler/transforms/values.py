@@ -9,7 +9,7 @@ from sutler.transforms.base import Op, Transform
 from sutler.transforms.geometry import check_ranges
 from sutler.transforms.parameters import dtype_name, finite, numbers_of, pair_of_range, probability
 
-__all__ = ["Normalize", "RandomErasing", "ToDtype", "ToImage", "ToPureTensor"]
+__all__ = ["Normalize", "RandomErasing", "ToBGR255", "ToDtype", "ToImage", "ToPureTensor"]
 
 
 class ToImage(Transform):
@@ -71,11 +71,29 @@ class ToDtype(Transform):
         return [{"op": "to_dtype", "dtype": self.dtype, "scale": self.scale}]
 
 
+class ToBGR255(Transform):
+    """Make floats from 0 to 255 of the values, and put blue first and red last.
+
+    Networks whose weights began in Caffe take pictures like that, Mask R-CNN's among them. A `Normalize` behind it
+    has its mean and deviation on the same scale and in the same order.
+
+    Examples:
+        >>> from sutler import transforms as T
+        >>> T.Compose([T.ToBGR255(), T.Normalize([102.9801, 115.9465, 122.7717], [1.0])]).ops[0]
+        {'op': 'to_bgr255'}
+    """
+
+    @property
+    def ops(self) -> list[Op]:
+        """One change of type and order."""
+        return [{"op": "to_bgr255"}]
+
+
 class Normalize(Transform):
     """Subtract the mean and divide by the standard deviation, channel by channel.
 
-    Both are on the scale of 0 to 1. Other than in torchvision, 8-bit values need no `ToDtype` before: they
-    are brought to that scale first.
+    Both are on the scale of 0 to 1, or on that of a `ToBGR255` before. Other than in torchvision, 8-bit values need
+    no `ToDtype` before: they are brought to the scale of 0 to 1 first.
 
     Args:
         mean: one value, or three for red, green and blue.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use sutler_core::{Form, Hints, SampleId, SampleRng};
 use sutler_media::{
-    DType, DecodedForm, DecodedLayout, DecodedPixels, Layout, Limits, Pipeline, Plan, Worker, probe,
+    DType, DecodedForm, DecodedLayout, DecodedPixels, Layout, Limits, Pipeline, Plan, Size, Worker, probe,
 };
 use sutler_store::cache::Cache;
 use sutler_store::{ReadBuffer, Source};
@@ -84,18 +84,11 @@ impl Preparation for ImagePreparation {
     }
 
     fn preparer(&self) -> Box<dyn Preparer> {
-        Box::new(ImagePreparer {
-            buffer: ReadBuffer::default(),
-            encoded: Vec::new(),
-            worker: Worker::new(self.limits),
-            plan: Plan::default(),
-            copies: Copies::new(&self.pipeline),
-            preparation: self.clone(),
-        })
+        Box::new(ImagePreparer::new(self))
     }
 }
 
-struct ImagePreparer {
+pub(crate) struct ImagePreparer {
     preparation: ImagePreparation,
     buffer: ReadBuffer,
     /// The encoded copy being decoded, where the cache has one.
@@ -103,6 +96,8 @@ struct ImagePreparer {
     worker: Worker,
     plan: Plan,
     copies: Copies,
+    /// The size of the picture prepared last, as its file has it.
+    source: Size,
 }
 
 /// What is left to do to pixels that a worker has loaded.
@@ -117,6 +112,7 @@ enum Rest {
 struct Standing {
     pixels: DecodedPixels,
     plan: Plan,
+    source: Size,
 }
 
 fn hints(bytes: Option<u64>) -> Hints {
@@ -151,7 +147,7 @@ impl Preparer for ImagePreparer {
         if matches!(rest, Rest::All) && boundary.parks() {
             let pixels = self.worker.put_aside();
             let plan = std::mem::take(&mut self.plan);
-            return Ok(Progress::Parked(Box::new(Standing { pixels, plan })));
+            return Ok(Progress::Parked(Box::new(Standing { pixels, plan, source: self.source })));
         }
         self.finish(rest, sample, place, record).map(|()| Progress::Finished)
     }
@@ -171,9 +167,10 @@ impl Preparer for ImagePreparer {
                 "what was put aside of it is no picture".to_owned(),
             ));
         };
-        let Standing { pixels, plan } = *standing;
+        let Standing { pixels, plan, source } = *standing;
         self.worker.take_up(pixels);
         self.plan = plan;
+        self.source = source;
         self.finish(Rest::All, sample, place, record).map(|()| Progress::Finished)
     }
 
@@ -207,6 +204,23 @@ impl Preparer for ImagePreparer {
 }
 
 impl ImagePreparer {
+    pub fn new(preparation: &ImagePreparation) -> Self {
+        Self {
+            buffer: ReadBuffer::default(),
+            encoded: Vec::new(),
+            worker: Worker::new(preparation.limits),
+            plan: Plan::default(),
+            copies: Copies::new(&preparation.pipeline),
+            source: Size::default(),
+            preparation: preparation.clone(),
+        }
+    }
+
+    /// The size of the picture prepared last, as its file has it.
+    pub fn source_size(&self) -> Size {
+        self.source
+    }
+
     fn failure(&self, sample: SampleId, kind: &'static str, reason: String) -> Failure {
         Failure::new(sample, self.preparation.source.describe(sample), kind, reason)
     }
@@ -250,6 +264,7 @@ impl ImagePreparer {
         let mut rng = self.rng(sample, epoch);
         let cache = self.preparation.cache.as_deref()?;
         let layout = self.copies.recall(cache, sample, &mut rng, (&mut self.worker, &mut self.plan))?;
+        self.source = layout.source_size();
         record.served = Form::Decoded;
         Some(layout)
     }
@@ -264,6 +279,7 @@ impl ImagePreparer {
     ) -> Option<DecodedLayout> {
         let mut rng = self.rng(sample, epoch);
         let layout = self.copies.load(data, &mut rng, (&mut self.worker, &mut self.plan))?;
+        self.source = layout.source_size();
         record.served = Form::Decoded;
         Some(layout)
     }
@@ -276,10 +292,11 @@ impl ImagePreparer {
         bytes: &[u8],
         record: &mut SampleRecord,
     ) -> Result<Rest, Failure> {
-        let Self { preparation, worker, plan, .. } = self;
+        let Self { preparation, worker, plan, source: size, .. } = self;
         let failure = |kind, reason| Failure::new(sample, preparation.source.describe(sample), kind, reason);
         let ImagePreparation { pipeline, limits, seed, .. } = preparation;
         let header = probe(bytes, limits).map_err(|error| failure(error.kind(), error.to_string()))?;
+        *size = header.size();
         pipeline
             .draw(&header, &mut SampleRng::new(*seed, epoch, sample), plan)
             .map_err(|error| failure("transform", error.to_string()))?;
@@ -299,7 +316,7 @@ impl ImagePreparer {
         mut request: Option<&mut Request>,
         record: &mut SampleRecord,
     ) -> Result<Rest, Failure> {
-        let Self { preparation, buffer, encoded, worker, plan, copies } = self;
+        let Self { preparation, buffer, encoded, worker, plan, copies, source: size } = self;
         let ImagePreparation { source, pipeline, limits, seed, cache, .. } = &*preparation;
         let failure = |kind, reason: String| Failure::new(sample, source.describe(sample), kind, reason);
 
@@ -317,6 +334,7 @@ impl ImagePreparer {
         }
 
         let header = probe(bytes, limits).map_err(|error| failure(error.kind(), error.to_string()))?;
+        *size = header.size();
         let mut rng = SampleRng::new(*seed, epoch, sample);
         pipeline.draw(&header, &mut rng, plan).map_err(|error| failure("transform", error.to_string()))?;
         let mut rng = SampleRng::new(*seed, epoch, sample);

@@ -62,6 +62,12 @@ pub struct Header {
 }
 
 impl Header {
+    /// Width and height.
+    #[must_use]
+    pub fn size(&self) -> Size {
+        Size { width: self.width, height: self.height }
+    }
+
     /// Whether the decoder can scale this image while decoding it.
     #[must_use]
     pub fn can_scale(&self, scale: Scale) -> bool {

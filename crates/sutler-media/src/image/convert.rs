@@ -11,11 +11,21 @@ pub(crate) struct Normaliser {
     pub scale: f32,
     pub mean: [f32; 3],
     pub deviation: [f32; 3],
+    /// Whether blue comes out first; mean and deviation are in the order of what comes out.
+    pub reversed: bool,
 }
 
 impl Normaliser {
     fn value(&self, level: u8, channel: usize) -> f32 {
         (f32::from(level) * self.scale - self.mean[channel]) / self.deviation[channel]
+    }
+
+    /// What is in the order of red, green and blue in the order of what comes out, and the other way round.
+    fn ordered<T>(&self, mut three: [T; 3]) -> [T; 3] {
+        if self.reversed {
+            three.reverse();
+        }
+        three
     }
 }
 
@@ -78,14 +88,17 @@ pub(crate) fn write_floats(
             }
         }
         Layout::Nchw => {
+            // The first and the last plane change places where blue comes first.
             let (red, rest) = out.split_at_mut(plane);
             let (green, blue) = rest.split_at_mut(plane);
             for row in 0..window.height as usize {
                 let span = row * width..(row + 1) * width;
-                let targets = [&mut red[span.clone()], &mut green[span.clone()], &mut blue[span]];
+                let targets =
+                    normaliser.ordered([&mut red[span.clone()], &mut green[span.clone()], &mut blue[span]]);
                 let line = line(source, window, flips, row);
-                let Normaliser { scale, mean, deviation } = normaliser;
-                split_scaled(line, flips.horizontal, *scale, mean, deviation, targets);
+                let (mean, deviation) =
+                    (normaliser.ordered(normaliser.mean), normaliser.ordered(normaliser.deviation));
+                split_scaled(line, flips.horizontal, normaliser.scale, &mean, &deviation, targets);
             }
         }
     }
@@ -118,8 +131,9 @@ vectorised! {
         let (pixels, _) = line.as_chunks::<3>();
         let (targets, _) = target.as_chunks_mut::<3>();
         let assign = |(target, pixel): (&mut [f32; 3], &[u8; 3])| {
+            let levels = normaliser.ordered(*pixel);
             for channel in 0..3 {
-                target[channel] = normaliser.value(pixel[channel], channel);
+                target[channel] = normaliser.value(levels[channel], channel);
             }
         };
         if mirrored {

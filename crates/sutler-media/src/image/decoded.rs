@@ -260,6 +260,12 @@ impl DecodedLayout {
     /// How many bytes lead the decoded form: enough to read its layout back.
     pub const HEAD_BYTES: usize = HEAD_BYTES;
 
+    /// The size of the image in its file.
+    #[must_use]
+    pub fn source_size(&self) -> Size {
+        self.source
+    }
+
     /// How many bytes the decoded form has.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -132,7 +132,7 @@ fn draw_one(
             let applied = rng.chance(*p);
             Drawn::Erase(if applied { draw_erasure(*scale, *ratio, noisy, size, rng) } else { None })
         }
-        Op::Pad { .. } | Op::ToDtype { .. } | Op::Normalize { .. } => Drawn::Nothing,
+        Op::Pad { .. } | Op::ToDtype { .. } | Op::ToBgr255 {} | Op::Normalize { .. } => Drawn::Nothing,
     })
 }
 

@@ -1,5 +1,6 @@
 //! Images: pixels, the operations on them and the pipeline that runs them.
 
+pub(crate) mod boxes;
 mod colour;
 mod convert;
 pub(crate) mod decoded;

@@ -132,6 +132,9 @@ pub enum Op {
     RandomErasing { p: f64, scale: [f64; 2], ratio: [f64; 2], value: EraseWith },
     /// Change the type; `scale` maps 0..255 to 0..1.
     ToDtype { dtype: OutputType, scale: bool },
-    /// Subtract the mean and divide by the deviation, both on the 0..1 scale; 8-bit input is converted first.
+    /// Floats from 0 to 255 with the channels in the order blue, green, red: what networks take that were first trained with Caffe.
+    ToBgr255 {},
+    /// Subtract the mean and divide by the deviation, both on the scale and in the order that the values have; 8-bit input
+    /// is brought to 0..1 first.
     Normalize { mean: [f64; 3], std: [f64; 3] },
 }

@@ -194,6 +194,7 @@ impl Pipeline {
                     | Op::CenterCrop { .. }
                     | Op::Pad { .. }
                     | Op::ToDtype { .. }
+                    | Op::ToBgr255 {}
                     | Op::Normalize { .. }
             )
         };
@@ -248,12 +249,13 @@ impl Pipeline {
 }
 
 fn makes_floats(op: &Op) -> bool {
-    matches!(op, Op::Normalize { .. } | Op::ToDtype { dtype: OutputType::Float32, .. })
+    matches!(op, Op::Normalize { .. } | Op::ToBgr255 {} | Op::ToDtype { dtype: OutputType::Float32, .. })
 }
 
 /// All changes of value from the first that makes floats on, as one.
 fn normaliser(ops: &[Op]) -> Normaliser {
-    let scaled = !matches!(ops.first(), Some(Op::ToDtype { scale: false, .. }));
+    let scaled = !matches!(ops.first(), Some(Op::ToDtype { scale: false, .. } | Op::ToBgr255 {}));
+    let reversed = matches!(ops.first(), Some(Op::ToBgr255 {}));
     let mut mean = [0.0; 3];
     let mut deviation = [1.0; 3];
     for op in ops {
@@ -269,6 +271,7 @@ fn normaliser(ops: &[Op]) -> Normaliser {
         scale: if scaled { 1.0 / 255.0 } else { 1.0 },
         mean: mean.map(|value: f64| value as f32),
         deviation: deviation.map(|value: f64| value as f32),
+        reversed,
     }
 }
 

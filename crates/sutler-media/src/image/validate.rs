@@ -23,6 +23,7 @@ pub(crate) fn name(op: &Op) -> &'static str {
         Op::TrivialAugmentWide { .. } => "TrivialAugmentWide",
         Op::RandomErasing { .. } => "RandomErasing",
         Op::ToDtype { .. } => "ToDtype",
+        Op::ToBgr255 {} => "ToBGR255",
         Op::Normalize { .. } => "Normalize",
     }
 }
@@ -45,6 +46,9 @@ fn check_on_floats(op: &Op, since: &str) -> Result<(), String> {
         | Op::RandomVerticalFlip { .. } => Ok(()),
         Op::ToDtype { dtype: OutputType::Uint8, .. } => Err(format!(
             "it follows {since}, which makes floats, and floats are not turned back into bytes; drop one of the two"
+        )),
+        Op::ToBgr255 {} => Err(format!(
+            "it says what the values are made of, and {since} before it has said so already; drop one of the two"
         )),
         _ => Err(format!(
             "it works on 8-bit values but follows {since}, which makes floats; move it before {since}"
@@ -132,7 +136,7 @@ fn check_parameters(op: &Op) -> Result<(), String> {
                 _ => Ok(()),
             }
         }
-        Op::ToDtype { .. } => Ok(()),
+        Op::ToDtype { .. } | Op::ToBgr255 {} => Ok(()),
         Op::Normalize { mean, std } => {
             if mean.iter().chain(std).any(|value| !value.is_finite()) {
                 return Err(format!("mean and std must be finite, but are {mean:?} and {std:?}"));

@@ -24,15 +24,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
-use crate::listing::{Listing, NO_LABEL, Table};
+use crate::listing::{Listing, NO_LABEL};
+use crate::paths::{PathRefusal, Paths};
 use crate::progress::Progress;
 use crate::text::excerpt;
-
-/// Longer paths cannot be opened (Linux's `PATH_MAX`, which counts a zero at the end).
-const PATH_BYTES_MAX: usize = 4095;
-
-/// Progress is told every so many rows, a few milliseconds apart.
-const PROGRESS_ROWS: u64 = 16_384;
 
 /// How a manifest is read.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +78,8 @@ impl Listing {
     }
 }
 
-fn open(path: &Path) -> Result<File, StoreError> {
+/// Opens a file that lists samples.
+pub(crate) fn open(path: &Path) -> Result<File, StoreError> {
     let failure = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => StoreError::missing(path),
         _ => StoreError::Read { path: path.to_owned(), source },
@@ -119,63 +115,22 @@ enum Labels {
 /// The rows of a manifest on their way into a table.
 struct Rows<'a> {
     manifest: &'a Path,
-    progress: &'a dyn Progress,
-    unreported: u64,
-    table: Table,
-    folders: HashMap<Box<[u8]>, u32>,
+    paths: Paths<'a>,
     labels: Labels,
 }
 
 impl<'a> Rows<'a> {
     fn new(manifest: &'a Path, progress: &'a dyn Progress) -> Self {
-        let (table, folders) = (Table::default(), HashMap::new());
-        Self { manifest, progress, unreported: 0, table, folders, labels: Labels::Undecided }
+        Self { manifest, paths: Paths::new(progress), labels: Labels::Undecided }
     }
 
     /// Adds a row. An error does not say which; the reader of the rows knows.
     fn push(&mut self, path: &[u8], label: Option<Label<'_>>) -> Result<(), StoreError> {
-        let (folder, name) = self.split(path)?;
         let label = self.label(label)?;
-        let folder = match self.folders.get(folder) {
-            Some(&number) => number,
-            None => {
-                let number = self.table.add_folder(folder);
-                self.folders.insert(folder.into(), number);
-                number
-            }
-        };
-        self.table.push(folder, name, label)?;
-        self.unreported += 1;
-        if self.unreported == PROGRESS_ROWS {
-            self.report();
-        }
-        Ok(())
-    }
-
-    /// The folder and the name in a path.
-    fn split<'b>(&self, path: &'b [u8]) -> Result<(&'b [u8], &'b [u8]), StoreError> {
-        let refuse = |reason: &str| Err(self.refuse(reason, "Give it the path of a file"));
-        let slash = path.iter().rposition(|&byte| byte == b'/');
-        let (folder, name) = match slash {
-            // The root of the file system is the one folder whose slash is all it has.
-            Some(0) => path.split_at(1),
-            Some(slash) => (&path[..slash], &path[slash + 1..]),
-            None => (&b""[..], path),
-        };
-        if path.is_empty() {
-            refuse("the row has no path")
-        } else if name.is_empty() {
-            refuse("the path ends in a slash, as that of a folder does")
-        } else if path.contains(&0) {
-            refuse("the path has a zero byte in it, which no file name has")
-        } else if path.len() > PATH_BYTES_MAX {
-            refuse(&format!(
-                "the path has {} bytes, more than the {PATH_BYTES_MAX} that can be opened",
-                path.len()
-            ))
-        } else {
-            Ok((folder, name))
-        }
+        self.paths.push(path, label).map_err(|refusal| match refusal {
+            PathRefusal::NoFile(reason) => self.refuse(&reason, "Give it the path of a file"),
+            PathRefusal::TooMany(error) => error.into(),
+        })
     }
 
     fn label(&mut self, label: Option<Label<'_>>) -> Result<i64, StoreError> {
@@ -225,17 +180,14 @@ impl<'a> Rows<'a> {
         StoreError::Read { path: self.manifest.to_owned(), source }
     }
 
-    fn report(&mut self) {
-        self.progress.listed(std::mem::take(&mut self.unreported));
-    }
-
-    fn into_listing(mut self, root: &Path) -> Result<Listing, StoreError> {
-        self.report();
-        if self.table.len() == 0 {
-            return Err(self.refuse("the manifest lists no samples", "Give it a row for each sample"));
+    fn into_listing(self, root: &Path) -> Result<Listing, StoreError> {
+        let none = self.refuse("the manifest lists no samples", "Give it a row for each sample");
+        let mut table = self.paths.into_table();
+        if table.len() == 0 {
+            return Err(none);
         }
         let Labels::Names(names) = self.labels else {
-            return Ok(self.table.into_listing(root, Vec::new()));
+            return Ok(table.into_listing(root, Vec::new()));
         };
         let mut sorted: Vec<(String, i64)> = names.into_iter().collect();
         sorted.sort_unstable();
@@ -243,8 +195,8 @@ impl<'a> Rows<'a> {
         for ((_, appearance), label) in sorted.iter().zip(0..) {
             index[*appearance as usize] = label;
         }
-        self.table.relabel(|appearance| index[appearance as usize]);
-        Ok(self.table.into_listing(root, sorted.into_iter().map(|(name, _)| name).collect()))
+        table.relabel(|appearance| index[appearance as usize]);
+        Ok(table.into_listing(root, sorted.into_iter().map(|(name, _)| name).collect()))
     }
 }
 

@@ -1,0 +1,1 @@
+"""Pictures with boxes: references, batches, groups, resuming, bad files."""
