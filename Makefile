@@ -22,7 +22,7 @@ develop: setup ## Build the native module and install Sutler into .venv
 	@scripts/develop.sh
 
 .PHONY: demo
-demo: develop ## Feed a training job from a generated dataset and print what it got (DEMO="--help" for its options)
+demo: develop ## Feed two training jobs from a generated dataset and print what they got (DEMO="--help" for its options)
 	@.venv/bin/sutler demo $(DEMO)
 
 .PHONY: test

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks import (
     agent,
+    analyser,
     convergence,
     h200,
     images,
@@ -47,9 +48,10 @@ BENCHMARKS = {
     "reads": reads,
     "convergence": convergence,
     "workloads": workloads,
+    "analyser": analyser,
 }
 #: Benchmarks whose samples are no photos.
-WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads", "convergence", "workloads"}
+WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads", "convergence", "workloads", "analyser"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

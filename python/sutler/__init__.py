@@ -3,6 +3,7 @@
 from sutler._hand_over import yield_point
 from sutler._sutler import __version__
 from sutler._worker_info import get_worker_info
+from sutler.analysis import Report, analyze
 from sutler.audio import AudioFolder, LengthBuckets
 from sutler.cache import Cache
 from sutler.datasets import ImageFolder, Manifest
@@ -22,6 +23,7 @@ from sutler.errors import (
 from sutler.loader import Loader
 from sutler.planning import Plan, plan
 from sutler.prepared import PreparedDataset, deterministic
+from sutler.text import TextLines
 from sutler.volumes import VolumeFolder, prepare_volumes
 
 __all__ = [
@@ -42,11 +44,14 @@ __all__ = [
     "PythonTransformWarning",
     "RankOutOfStep",
     "ReadError",
+    "Report",
     "SampleError",
     "SutlerError",
+    "TextLines",
     "VolumeFolder",
     "WorkerError",
     "__version__",
+    "analyze",
     "deterministic",
     "get_worker_info",
     "plan",

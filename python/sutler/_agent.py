@@ -45,10 +45,18 @@ def choose_agent(agent: Any, dataset: Any, threads: int, stacklevel: int) -> Age
     """The agent to attach to; ``None`` where the loader does the work itself, which it says if it was not asked to."""
     if agent is None:
         return None
-    if not isinstance(origin_of(dataset), NativeDataset):
+    origin = origin_of(dataset)
+    if not isinstance(origin, NativeDataset):
         _say(
             f"agent={str(agent)!r} has no effect: an agent prepares native datasets, and {type(dataset).__name__} is "
             "Python code of this process",
+            stacklevel,
+        )
+        return None
+    if not origin.served_by_agents:
+        _say(
+            f"agent={str(agent)!r} has no effect: an agent prepares images and sound, and {type(origin).__name__} "
+            f"holds {origin.content}; this loader prepares its samples itself",
             stacklevel,
         )
         return None

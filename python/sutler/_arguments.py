@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from sutler._output import import_torch, torch_is_installed
 from sutler._selection import origin_of
+from sutler._stream_reader import is_stream
 from sutler._sutler import usable_cores
 from sutler._threads import THREAD
 from sutler.datasets import NativeDataset
@@ -317,10 +318,11 @@ def _check_auto_workers(num_workers: str, dataset: Any) -> None:
         raise ValueError(
             f"num_workers should be a number or 'auto', which follows the demand; got {num_workers!r}"
         )
-    if not isinstance(origin_of(dataset), NativeDataset):
+    if is_stream(dataset):
         raise ValueError(
-            "num_workers='auto' is for native datasets, such as sutler.ImageFolder, whose workers are threads, and "
-            f"{type(dataset).__module__}.{type(dataset).__qualname__} is none. Pass how many workers it should have."
+            "num_workers='auto' is for datasets with __getitem__: each worker of an iterable one goes through a part "
+            f"of its own to the end, and {type(dataset).__module__}.{type(dataset).__qualname__} is iterable. "
+            "Pass how many workers it should have."
         )
 
 

@@ -30,6 +30,7 @@ class HostBatches(AssembledBatches):
             or bool(dataset.lowered.tail)
             or (loader.batch_size is None and loader._given_batch_sampler is None)
         )
+        self.prepares = self._by_sample or dataset.target_transform is not None
 
     def _assemble(self, batch: Batch) -> Any:
         if self._by_sample or not batch.is_block:

@@ -24,12 +24,14 @@ from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
 from sutler._run import RunReader
 from sutler._selection import origin_of
+from sutler._text_backend import TextBackend
 from sutler._threads import ThreadPool, wants_threads
 from sutler._volume_batches import VolumeBatches
 from sutler._worker import WorkerOptions
 from sutler.cache import AUTO, read_split
 from sutler.datasets import NativeDataset
 from sutler.detection import CocoDetection
+from sutler.text import TextLines
 from sutler.volumes import VolumeFolder
 
 if TYPE_CHECKING:
@@ -47,6 +49,9 @@ class BatchSource(Protocol):
 
     def next(self) -> tuple[Any, Progress] | None:
         """The next batch and how far the epoch is with it; ``None`` at the end."""
+
+    def last_delivery(self) -> tuple[float, float, float, int]:
+        """The seconds of fetch, prep and transport in the wait for the latest batch, and its samples."""
 
 
 class Backend(Protocol):
@@ -175,10 +180,8 @@ class NativeBackend:
 
     def fingerprint(self) -> str:
         """The hash of the dataset's listing, and of which samples of it are served where not all are."""
-        if self._selection is None:
-            return self._dataset.fingerprint
-        both = f"{self._dataset.fingerprint}:{self._selection.digest}"
-        return hashlib.blake2b(both.encode(), digest_size=16).hexdigest()
+        whole = self._dataset.fingerprint
+        return whole if self._selection is None else self._selection.named(whole)
 
     def make_job(
         self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
@@ -267,8 +270,11 @@ class ProcessBackend:
         self._policy = loader._policy
         self._persistent = loader.persistent_workers
         self._lateness = loader._lateness()
-        #: In strict order samples stay in the thread that PyTorch's users know them in.
-        self._hand_over = loader.hand_over and loader.order == "ready"
+        #: Whether workers come and go with the demand.
+        self._elastic = loader._auto_workers is not None
+        #: In strict order samples stay in the thread that PyTorch's users know them in. What a worker has put aside
+        #: only it can go on with, so workers that may go at any time put nothing aside.
+        self._hand_over = loader.hand_over and loader.order == "ready" and not self._elastic
         #: Where a batch is made in one piece, one worker prepares all of it.
         self._whole_batches = loader._collates_in_workers() or (
             loader._batched() and bulk_getter(dataset) is not None
@@ -339,6 +345,7 @@ class ProcessBackend:
             errors_max=self._policy.max,
             errors_rate=self._policy.rate,
             lateness=self._lateness,
+            elastic=self._elastic,
             cache=self.cache(),
             hand_over=self._hand_over,
         )
@@ -353,13 +360,13 @@ class ProcessBackend:
             self._pool = ThreadPool(self._dataset, options)
         else:
             self._pool = WorkerPool(self._dataset, options, loader.multiprocessing_context)
-        job.use_workers(self._pool.connect_all())
+        job.use_workers(self._pool.connect_first(loader._room.workers(loader)))
 
     def _worker_options(self, loader: Loader) -> WorkerOptions:
         """What new workers are told: the loader's attributes as they are now, since trainers set some of them later."""
         return WorkerOptions(
             worker=0,
-            num_workers=loader.num_workers,
+            num_workers=loader._most_workers(),
             base_seed=draw_seed(loader.generator, loader.seed),
             sample_seed=loader.seed,
             batch_rows=self._batch_rows,
@@ -418,7 +425,7 @@ class ProcessBackend:
             self._pool.end()
             self._pool = None
 
-    def _revive(self, worker: int) -> tuple[int, Any]:
+    def _revive(self, worker: int) -> tuple[int, Any, int | None]:
         if self._pool is None:
             raise RuntimeError("the workers have ended")
         return self._pool.connect(worker)
@@ -462,8 +469,8 @@ def end_all(backend: Backend, engine: _sutler.Engine, job: _sutler.Job, owner: i
 def make_backend(loader: Loader, dataset: Any) -> Backend:
     """The backend that suits a dataset."""
     origin = origin_of(dataset)
-    return (
-        NativeBackend(loader, origin)
-        if isinstance(origin, NativeDataset)
-        else ProcessBackend(loader, dataset)
-    )
+    if isinstance(origin, TextLines):
+        return TextBackend(loader, origin)
+    if isinstance(origin, NativeDataset):
+        return NativeBackend(loader, origin)
+    return ProcessBackend(loader, dataset)

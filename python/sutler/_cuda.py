@@ -9,13 +9,18 @@ from __future__ import annotations
 import copy
 import queue
 import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from sutler._figures import TrainerFigures, Wait
 from sutler._output import import_torch
+
+if TYPE_CHECKING:
+    from sutler._backend import BatchSource
 
 #: Batches that may be on the device and not yet in the trainer's hands: one being copied, one ready.
 BATCHES_AHEAD = 2
@@ -135,6 +140,9 @@ class _Copied:
     host: Any = None
     event: Any = None
     consumed: Any = 0
+    #: When the copying thread asked for it and when it had it; and what it waited for meanwhile.
+    fetched: tuple[float, float] = (0.0, 0.0)
+    delivery: tuple[float, float, float, int] = (0.0, 0.0, 0.0, 0)
     end: bool = False
     error: BaseException | None = None
 
@@ -142,17 +150,21 @@ class _Copied:
 class DevicePrefetcher:
     """Copies batches to a device on a stream of its own, ahead of the trainer.
 
-    A thread takes host batches from ``fetch``, starts their copy and puts them into a short queue; the trainer's
+    A thread takes host batches from ``source``, starts their copy and puts them into a short queue; the trainer's
     stream waits for the copy's event, not the trainer's thread. On a device without streams (``cpu``) it just moves.
     The thread holds neither this object nor the epoch's iterator, so that dropping the iterator ends it.
     """
 
     def __init__(
         self,
-        fetch: Callable[[], tuple[Any, Any] | None],
+        source: BatchSource,
         device: Any,
         finish: Callable[[Any], Any] | None,
+        figures: TrainerFigures,
     ) -> None:
+        self._figures = figures
+        self._left_at: float | None = None
+        self._delivered = 0
         self._copier = _Copier(device, finish)
         self._queue: queue.Queue[_Copied] = queue.Queue(maxsize=BATCHES_AHEAD)
         #: Host batches whose copies may still be reading them.
@@ -161,7 +173,7 @@ class DevicePrefetcher:
         self._last: _Copied | None = None
         self._thread = threading.Thread(
             target=_copy_ahead,
-            args=(fetch, self._copier, self._queue, self._stopped),
+            args=(source, self._copier, self._queue, self._stopped),
             name="sutler-copy",
             daemon=True,
         )
@@ -169,7 +181,9 @@ class DevicePrefetcher:
 
     def next(self) -> tuple[Any, Any] | None:
         """The next batch on the device and how much of the epoch is consumed with it; ``None`` at the end."""
+        entered, ready = time.monotonic(), self._queue.qsize()
         copied = self._last or self._take()
+        self._note(copied, entered, ready)
         if copied.end or copied.error is not None:
             self._last = copied  # and so it stays, however often it is asked for
             if copied.error is not None:
@@ -182,6 +196,20 @@ class DevicePrefetcher:
             while self._copying and self._copying[0].event.query():
                 self._copying.popleft()
         return copied.batch, copied.consumed
+
+    def _note(self, copied: _Copied, entered: float, ready: int) -> None:
+        """The trainer waited for what the copying thread waited for at the time; the rest is the copy."""
+        left = time.monotonic()
+        asked, had = copied.fetched
+        overlap = max(0.0, min(had, left) - max(asked, entered))
+        fetch, prep, transport, samples = copied.delivery
+        waited = fetch + prep + transport
+        share = overlap / waited if waited > 0 else 0.0
+        wait = Wait(entered, left, self._left_at, fetch=fetch * share, prep=prep * share)
+        wait.transport = left - entered - wait.fetch - wait.prep
+        wait.batch, wait.samples, wait.ready = self._delivered, samples, ready
+        self._left_at = self._figures.note(wait)
+        self._delivered += 1
 
     def _take(self) -> _Copied:
         while not self._stopped.is_set():
@@ -201,7 +229,7 @@ class DevicePrefetcher:
 
 
 def _copy_ahead(
-    fetch: Callable[[], tuple[Any, Any] | None],
+    source: BatchSource,
     copier: _Copier,
     copied: queue.Queue[_Copied],
     stopped: threading.Event,
@@ -218,13 +246,16 @@ def _copy_ahead(
 
     try:
         while not stopped.is_set():
-            fetched = fetch()
-            if fetched is None:
-                put(_Copied(end=True))
+            asked = time.monotonic()
+            answer = source.next()
+            times = asked, time.monotonic()
+            if answer is None:
+                put(_Copied(fetched=times, end=True))
                 return
-            host, consumed = fetched
+            host, consumed = answer
+            delivery = source.last_delivery()
             batch, event = copier.copy(host)
-            put(_Copied(batch, host if event is not None else None, event, consumed))
+            put(_Copied(batch, host if event is not None else None, event, consumed, times, delivery))
     except BaseException as error:  # handed to the trainer, who is the one to see it
         put(_Copied(error=error))
     finally:

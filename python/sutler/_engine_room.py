@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: With ``num_workers="auto"``, the most threads to a core: those that wait for storage take none.
 THREADS_MAX = 8
+#: The same for worker processes, each of which takes memory besides.
+PROCESSES_MAX = 4
 
 #: Delivered batches for which memory is kept ready: the one in use and the one just before it.
 BATCHES_HELD = 2
@@ -74,7 +76,7 @@ class EngineRoom:
         if self._backend.agent is not None:
             self.engine = _sutler.Engine(0)
         elif loader._auto_workers == loader.num_workers:
-            self.engine = _sutler.Engine(self._team, THREADS_MAX * self._team)
+            self.engine = _sutler.Engine(self._team, loader._most_workers())
         else:
             self.engine = _sutler.Engine(self._team)
         # Threads that run on their own end with their engine. Those with a worker process each must be waited for: they

@@ -155,7 +155,7 @@ class EpochIterator(Iterator[Any]):
         self._prefetcher: DevicePrefetcher | None = None
         if loader.device is not None:
             finish = device_finisher(loader._device_operations(), loader.device)
-            self._prefetcher = DevicePrefetcher(self._source.next, loader.device, finish)
+            self._prefetcher = DevicePrefetcher(self._source, loader.device, finish, loader._device_figures)
         # Not only when the iterator is dropped: also before the interpreter shuts down, which a thread that waits
         # outside of Python would not survive.
         self._call_off = weakref.finalize(self, _call_off, self._owner, call_off, self._prefetcher)

@@ -88,9 +88,6 @@ class Turns:
     @contextmanager
     def sample(self, asks_after: int) -> Iterator[None]:
         """A sample is prepared inside; it may make room once it has taken so many microseconds."""
-        if asks_after == NEVER:
-            yield
-            return
         sample = self._sample = _Sample(time.perf_counter() + asks_after / 1e6)
         try:
             yield

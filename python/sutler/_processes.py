@@ -35,13 +35,14 @@ class WorkerPool:
         self._processes: list[Any] = [None] * options.num_workers
         self._refusing = False
 
-    def connect_all(self) -> list[tuple[int, None]]:
-        """Starts every worker and returns the ways to them."""
-        return [self.connect(worker) for worker in range(len(self._processes))]
+    def connect_first(self, count: int) -> list[tuple[int, None, int]]:
+        """Starts so many workers and returns the ways to them."""
+        return [self.connect(worker) for worker in range(count)]
 
-    def connect(self, worker: int) -> tuple[int, None]:
-        """Starts (or replaces) a worker: the descriptor of the socket to it, which is all there is between us."""
-        return self.start(worker), None
+    def connect(self, worker: int) -> tuple[int, None, int]:
+        """Starts (or replaces) a worker: the descriptor of the socket to it, nothing else between us, and its pid."""
+        descriptor = self.start(worker)
+        return descriptor, None, self._processes[worker].pid
 
     def start(self, worker: int) -> int:
         """Starts (or replaces) a worker and returns the descriptor of the socket to it."""
@@ -87,7 +88,7 @@ class WorkerPool:
 
     @property
     def processes(self) -> list[Any]:
-        """The workers there are, as multiprocessing knows them."""
+        """The workers that were started, as multiprocessing knows them."""
         return [process for process in self._processes if process is not None]
 
     def doing(self) -> str:

@@ -16,6 +16,7 @@ from sutler import _moment, _payload, _schema, _sutler, _worker_errors
 from sutler._collated import Collated, CollatedLayout, Handed, NotCollated
 from sutler._cuda import make_pinner
 from sutler._fetch import bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
+from sutler._figures import Wait
 from sutler._keys import KeyTable
 from sutler._output import converter
 from sutler._parts import Parts, pack, parts_of
@@ -234,16 +235,26 @@ class InlineBatches:
         self._in_step = loader.world_size > 1
         self._figures = figures
         self._left_at: float | None = None
+        self._delivered = 0
         #: The samples that were left out so far.
         self.failures: list[Failure] = []
 
     def next(self) -> tuple[Any, Progress] | None:
         """The next batch and how far the epoch is with it; ``None`` at the end."""
-        entered = time.monotonic()
+        entered, before = time.monotonic(), self._figures.samples
         try:
             return self._next()
         finally:
-            self._left_at = self._figures.note_wait(entered, self._left_at)
+            left = time.monotonic()
+            # From outside a dataset nobody can tell reading from preparing.
+            wait = Wait(entered, left, self._left_at, prep=left - entered)
+            wait.batch, wait.samples = self._delivered, self._figures.samples - before
+            self._left_at = self._figures.note(wait)
+            self._delivered += 1
+
+    def last_delivery(self) -> tuple[float, float, float, int]:
+        """What was waited for before the latest batch came, and how many samples it has."""
+        return self._figures.last_delivery()
 
     def _next(self) -> tuple[Any, Progress] | None:
         # A batch that raises is gone, too: the next call goes on with the next one.

@@ -54,6 +54,14 @@ class RunReader:
         self._delivered += 1
         return batch, self._run.consumed if self._in_order else batch.positions()
 
+    def handed_over(self, prepared: bool) -> None:
+        """The latest batch is in the trainer's hands only now; see `AssembledBatches.prepares`."""
+        self._run.handed_over(prepared)
+
+    def last_delivery(self) -> tuple[float, float, float, int]:
+        """What was waited for before the latest batch came, and how many samples it has."""
+        return self._run.last_delivery()
+
     def _top_up(self) -> None:
         if self._feed is not None and not self._feed.ended:
             self._feed.top_up(self._run, self._delivered)
@@ -63,6 +71,9 @@ class RunReader:
 
 class AssembledBatches(ABC):
     """The batches of a run, each made into what the user asked for when it comes."""
+
+    #: Whether the user's functions run for it in this process, so that it counts as preparation; else it is transport.
+    prepares = False
 
     def __init__(self, run: RunReader) -> None:
         self._run = run
@@ -85,6 +96,12 @@ class AssembledBatches(ABC):
             raise RuntimeError(
                 "a collate_fn, target_transform or transform raised StopIteration; an epoch ends on its own"
             ) from error
+        finally:
+            self._run.handed_over(self.prepares)
+
+    def last_delivery(self) -> tuple[float, float, float, int]:
+        """What was waited for before the latest batch came, and how many samples it has."""
+        return self._run.last_delivery()
 
     @abstractmethod
     def _assemble(self, batch: Batch) -> Any:

@@ -68,6 +68,11 @@ class Selection:
         """A short name for the selection, by which a checkpoint knows it again."""
         return hashlib.blake2b(self.numbers.astype("<i8").tobytes(), digest_size=16).hexdigest()
 
+    def named(self, fingerprint: str) -> str:
+        """A name for the selection from a dataset of this name."""
+        both = f"{fingerprint}:{self.digest}"
+        return hashlib.blake2b(both.encode(), digest_size=16).hexdigest()
+
     @functools.cached_property
     def _places(self) -> dict[int, int]:
         # Backwards, so that of a sample that is there twice the first place counts.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
+from sutler._figures import CAUSES
 from sutler.errors import Failure
 
 if TYPE_CHECKING:
@@ -16,6 +18,14 @@ FORMS = ("storage", "encoded", "decoded", "augmented")
 
 def figures_of(loader: Loader) -> tuple[dict[str, Any], list[Failure]]:
     """The job's own figures and failures: its last ones once the loader is closed, none yet in a forked child."""
+    metrics, failures = _figures_of_source(loader)
+    if loader.device is not None and metrics:
+        # The source's consumer is a thread of ours that copies ahead; it is the trainer's time that counts.
+        metrics = metrics | loader._device_figures.waits()
+    return metrics, failures
+
+
+def _figures_of_source(loader: Loader) -> tuple[dict[str, Any], list[Failure]]:
     if loader._streams is not None:
         return loader._streams.figures.metrics(), []
     if loader._in_process():
@@ -43,7 +53,7 @@ def describe(loader: Loader) -> dict[str, Any]:
         "warnings": metrics.get("warnings", 0),
         "seconds": metrics.get("seconds", 0.0),
         "wait_seconds": metrics.get("wait_seconds", 0.0),
-        "stalls": metrics.get("stalls", dict.fromkeys(("fetch", "prep", "transport", "trainer"), 0.0)),
+        "stalls": metrics.get("stalls", dict.fromkeys(CAUSES, 0.0)),
         "served": metrics.get("served", dict.fromkeys(FORMS, 0) | {"storage": samples}),
         "storage_reads": fetched,
         "storage_requests": metrics.get("storage_reads", 0),
@@ -55,7 +65,51 @@ def describe(loader: Loader) -> dict[str, Any]:
         "slow_share": metrics.get(
             "slow_share", {"threshold": 0.0, "mean": 0.0, "series": [], "batches_per_point": 1}
         ),
+        "ready": metrics.get("ready", []),
+        "worker_times": metrics.get("worker_times", []),
         "workers": loader._workers(),
         "worker_changes": [] if loader._streams is not None else loader._room.worker_changes(),
         "memory_bytes": arena[1] if arena else 0,
     }
+
+
+def no_timeline() -> dict[str, Any]:
+    """The timeline of a loader that has done nothing."""
+    return {"began": 0.0, "batches": [], "samples": [], "quantiles": {}}
+
+
+def timeline_of(loader: Loader) -> dict[str, Any]:
+    """What `Loader.timeline` tells: that of the last moment once the loader is closed."""
+    told = _timeline_of_source(loader)
+    if told is None:
+        return loader._last_timeline
+    batches = told["timeline"]["batches"]
+    if loader.device is not None:
+        batches = _shifted(loader._device_figures.timeline(), told["age"])
+    return {
+        "began": time.time() - told["age"],
+        "batches": batches,
+        "samples": told["timeline"]["samples"],
+        "quantiles": dict(told["quantiles"]),
+    }
+
+
+def _timeline_of_source(loader: Loader) -> dict[str, Any] | None:
+    if loader._streams is not None:
+        return loader._streams.figures.timeline()
+    if loader._in_process():
+        return loader._inline.timeline()
+    job = loader._room.job
+    if job is None or not loader._room.is_here:
+        return None
+    told: dict[str, Any] = json.loads(job.timeline())
+    return told
+
+
+def _shifted(told: dict[str, Any], age: float) -> list[dict[str, Any]]:
+    """Batches whose times are to count from another moment."""
+    by = age - told["age"]
+    moments = ("requested", "ready", "answered")
+    return [
+        batch | {moment: batch[moment] + by for moment in moments} for batch in told["timeline"]["batches"]
+    ]

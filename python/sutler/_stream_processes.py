@@ -49,6 +49,8 @@ class Answer:
     start: int = 0
     #: The batch or exception itself, from a thread.
     handed: Any = None
+    #: When the worker was done with it.
+    finished: float = 0.0
 
     def value(self) -> Any:
         """The batch, in memory that lives as long as the batch; raises what the worker raised."""
@@ -171,10 +173,10 @@ class StreamWorkers:
                 if not data:
                     raise self._lost(worker, progress)
                 received += data
-            kind, epoch, slot, start, end, total = ANSWER.unpack(received)
+            kind, epoch, slot, start, end, total, finished = ANSWER.unpack(received)
             if slot == HANDED_OVER and isinstance(self._pool, ThreadPool):
                 reached, value = self._pool.batches(worker).popleft()
-                return self._handed(worker, kind, epoch, reached or progress.readers[worker], value)
+                return self._handed(worker, kind, epoch, reached or progress.readers[worker], value, finished)
             maps = self._maps[worker]
             for descriptor in descriptors:
                 maps.add(slot, descriptor)
@@ -192,7 +194,7 @@ class StreamWorkers:
                 )
             payload, described = maps.open(slot, end, total)
             reached = pickle.loads(described) if described else progress.readers[worker]
-            return Answer(kind, reached, payload, start)
+            return Answer(kind, reached, payload, start, finished=finished)
         except ConnectionResetError:
             raise self._lost(worker, progress) from None
         finally:
@@ -200,14 +202,14 @@ class StreamWorkers:
                 os.close(descriptor)
 
     def _handed(
-        self, worker: int, kind: bytes, epoch: int, reached: ReaderProgress, value: Any
+        self, worker: int, kind: bytes, epoch: int, reached: ReaderProgress, value: Any, finished: float
     ) -> Answer | None:
         """What a thread has handed over; ``None`` if it belongs to an epoch that was left."""
         if epoch != self._epoch:
             return None
         if kind == BEGAN:
             self.unheard.remove(worker)
-        return Answer(kind, reached, handed=value)
+        return Answer(kind, reached, handed=value, finished=finished)
 
     def _lost(self, worker: int, progress: StreamProgress) -> WorkerError:
         self.broken = True

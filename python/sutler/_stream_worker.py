@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import socket
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -33,8 +34,9 @@ BEGIN, READ = b"N", b"W"
 DONE = struct.Struct("<I?")
 
 #: What a worker answers: the kind, the epoch's number, the slot of memory, and where in it the head of a batch (or of
-#: an exception) begins, where the batch ends, and where the reader's progress, which follows it, ends.
-ANSWER = struct.Struct("<cQIQQQ")
+#: an exception) begins, where the batch ends, and where the reader's progress, which follows it, ends. Then when it was
+#: done, by a clock that all processes of the machine share.
+ANSWER = struct.Struct("<cQIQQQd")
 BEGAN, BATCH, END, ERROR = b"N", b"B", b"D", b"E"
 
 #: The slot of a batch that a thread has handed over: it is in no memory of its own.
@@ -113,7 +115,7 @@ class StreamWorker:
         try:
             placed = self._place(BATCH, *self._read())
         except EndOfStream:
-            self._channel.sendall(ANSWER.pack(END, self._epoch, NO_SLOT, 0, 0, 0))
+            self._channel.sendall(ANSWER.pack(END, self._epoch, NO_SLOT, 0, 0, 0, time.monotonic()))
             return
         except Exception as error:
             self._memory.begin()
@@ -128,7 +130,7 @@ class StreamWorker:
         after = b"" if progress is None else pickle.dumps(progress)
         placed = self._memory.place(value, after)
         where = (placed.segment.slot, placed.start, placed.end, placed.end + len(after))
-        return ANSWER.pack(kind, self._epoch, *where), placed.segment
+        return ANSWER.pack(kind, self._epoch, *where, time.monotonic()), placed.segment
 
     def _send(self, placed: tuple[bytes, Any]) -> None:
         answer, segment = placed
@@ -175,7 +177,7 @@ class ThreadStreamWorker(StreamWorker):
         return _worker_errors.describe_here(error, self._options.worker)
 
     def _place(self, kind: bytes, progress: ReaderProgress | None, value: Any) -> tuple[bytes, Any]:
-        return ANSWER.pack(kind, self._epoch, HANDED_OVER, 0, 0, 0), (progress, value)
+        return ANSWER.pack(kind, self._epoch, HANDED_OVER, 0, 0, 0, time.monotonic()), (progress, value)
 
     def _send(self, placed: tuple[bytes, Any]) -> None:
         answer, handed = placed

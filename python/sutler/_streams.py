@@ -56,6 +56,9 @@ def check_stream_arguments(
 class InlineStream:
     """The batches of one epoch, made by the trainer itself: `num_workers=0`."""
 
+    #: When a worker was done with the latest batch: there is none.
+    finished_at: float | None = None
+
     def __init__(
         self, options: StreamOptions, dataset: Any, progress: StreamProgress, pin: Callable[[Any], Any]
     ) -> None:
@@ -117,6 +120,8 @@ class WorkerStream:
         #: One thread may take it twice, since the collector may call off in the middle of anything.
         self._lock = threading.RLock()
         self._closed = False
+        #: When its worker was done with the latest batch.
+        self.finished_at: float | None = None
         self._stop, self._stopper = socket.socketpair()
 
     @property
@@ -153,6 +158,7 @@ class WorkerStream:
                 if answer.kind == END:
                     self._progress = self._progress.ended(worker)
                     continue
+                self.finished_at = answer.finished
                 # Its turn is over even if what it delivered is an exception: the trainer may catch it and go on.
                 self._progress = self._progress.passed(worker)
                 if not answer.progress.ended:

@@ -72,6 +72,7 @@ def _may_overlap(loader: Loader) -> bool:
         and loader.num_workers > 0
         and (isinstance(loader.dataset, NativeDataset) or loader.persistent_workers)
         and loader._streams is None
+        and loader._selection is None  # its list of indices is the user's to change until the epoch begins
         and loader._given_sampler is None
         and loader._given_batch_sampler is None
         and loader.order != "shared"

@@ -52,13 +52,15 @@ class ThreadPool:
         self._sentinels: list[socket.socket | None] = [None] * options.num_workers
         self._refusing = False
 
-    def connect_all(self) -> list[tuple[int, Any]]:
-        """Starts every worker and returns the ways to them."""
-        return [self.connect(worker) for worker in range(len(self._threads))]
+    def connect_first(self, count: int) -> list[tuple[int, Any, int | None]]:
+        """Starts so many workers and returns the ways to them."""
+        return [self.connect(worker) for worker in range(count)]
 
-    def connect(self, worker: int) -> tuple[int, Any]:
-        """Starts (or replaces) a worker: the descriptor of the socket to it, and where it hands things over."""
-        return self.start(worker), self._seats[worker].handover
+    def connect(self, worker: int) -> tuple[int, Any, int | None]:
+        """Starts (or replaces) a worker: the socket's descriptor, where it hands things over, and its number."""
+        descriptor = self.start(worker)
+        thread = self._threads[worker]
+        return descriptor, self._seats[worker].handover, None if thread is None else thread.native_id
 
     def start(self, worker: int) -> int:
         """Starts (or replaces) a worker and returns the descriptor of the socket to it."""

@@ -21,7 +21,7 @@ class VolumeBatches(HostBatches):
             return self._assemble_samples(batch)
         parts = [self._convert(array) for array in batch.volumes()]
         if self._loader.return_ids:
-            parts.append(self._convert(batch.ids()))
+            parts.append(self._ids(batch))
         return parts
 
     def _samples(self, batch: Batch, convert: Callable[[Any], Any]) -> list[Any]:
@@ -33,7 +33,7 @@ class VolumeBatches(HostBatches):
 
     def _assemble_samples(self, batch: Batch) -> Any:
         loader = self._loader
-        dataset = loader.dataset
+        dataset = loader._origin
         convert = np.asarray if loader.output == "dlpack" else self._convert
         ids: list[int] = np.asarray(batch.ids()).tolist()
         pairs = [
@@ -46,7 +46,9 @@ class VolumeBatches(HostBatches):
         }
         if loader.output != "torch" and dataset.lowered.tail:
             for name, column in columns.items():
-                columns[name] = [np.asarray(value) if hasattr(value, "__array__") else value for value in column]
+                columns[name] = [
+                    np.asarray(value) if hasattr(value, "__array__") else value for value in column
+                ]
         if loader.return_ids:
-            columns["ids"] = ids
+            columns["ids"] = ids if loader._selection is None else loader._selection.places(ids)
         return self._collated(columns)

@@ -307,20 +307,26 @@ class Worker:
                 together = None  # one by one, so that the error names its sample
         for step, key in enumerate(keys):
             self._begin(key)
-            with self._turns.sample(asks_after):
-                try:
-                    if together is not None:
-                        sample = together[step]
-                    elif self._parts is not None:
-                        sample = self._get_in_parts(
-                            self._parts, epoch, step, key, numbers[step], marks[step] if marks else None
-                        )
-                    else:
-                        sample = self._get(epoch, key)
-                except Exception as error:
-                    sample = _Raised(error)
+            mark = marks[step] if marks else None
+            if asks_after == NEVER:
+                sample = self._get_or_raised(epoch, step, key, numbers[step], mark, together)
+            else:
+                with self._turns.sample(asks_after):
+                    sample = self._get_or_raised(epoch, step, key, numbers[step], mark, together)
             yield sample
             self._mark(step + 1)
+
+    def _get_or_raised(
+        self, epoch: int, step: int, key: Any, number: int, mark: int | None, together: list[Any] | None
+    ) -> Any:
+        try:
+            if together is not None:
+                return together[step]
+            if self._parts is not None:
+                return self._get_in_parts(self._parts, epoch, step, key, number, mark)
+            return self._get(epoch, key)
+        except Exception as error:
+            return _Raised(error)
 
     def _get(self, epoch: int, key: Any) -> Any:
         if self._many is not None:

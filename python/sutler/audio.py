@@ -12,6 +12,7 @@ from sutler import _sutler
 from sutler._epoch_batches import EpochBatches, check_positive
 from sutler._selection import origin_of, selection_of
 from sutler.datasets import BYTES_MAX, Io, NativeDataset
+from sutler.text import TextLines
 from sutler.transforms import lower_audio
 from sutler.transforms.tail import seeded
 
@@ -167,8 +168,9 @@ class LengthBuckets(EpochBatches):
     get batches of similar length in each step, and equally many. The loader tells it the epoch, and resumes exactly.
 
     Args:
-        lengths: An :class:`AudioFolder`, or a ``Subset`` of one, whose durations are taken; or the length of every
-            sample.
+        lengths: An :class:`AudioFolder`, or a ``Subset`` of one, whose durations are taken; a
+            :class:`sutler.TextLines`, whose lines' bytes are (``dataset.token_lengths`` counts their tokens); or the
+            length of every sample.
         batch_size: Samples in a batch.
         buckets: How many buckets. More make for less padding and less randomness.
         shuffle: If not, batches come from short to long.
@@ -188,7 +190,7 @@ class LengthBuckets(EpochBatches):
 
     def __init__(
         self,
-        lengths: AudioFolder | Subset[Any] | Sequence[float],
+        lengths: AudioFolder | TextLines | Subset[Any] | Sequence[float],
         batch_size: int,
         *,
         buckets: int = 8,
@@ -232,13 +234,18 @@ class LengthBuckets(EpochBatches):
 def _lengths_in(given: Any) -> Sequence[Any]:
     """The lengths that a ``lengths=`` argument gives or stands for."""
     origin = origin_of(given)
-    if isinstance(origin, AudioFolder):
-        part, durations = selection_of(given), origin.durations
-        return durations if part is None else [durations[number] for number in part.numbers]
+    if isinstance(origin, TextLines) and origin.pack is not None:
+        raise ValueError(
+            "packed blocks all have one length, so there is nothing to sort; use the loader's own order"
+        )
+    if isinstance(origin, AudioFolder | TextLines):
+        part = selection_of(given)
+        lengths = origin.durations if isinstance(origin, AudioFolder) else origin.lengths
+        return lengths if part is None else [lengths[number] for number in part.numbers]
     if isinstance(origin, NativeDataset):
         raise TypeError(
             f"lengths should be an AudioFolder or the length of every sample, and {type(origin).__name__} holds "
-            "images, which have none; leave LengthBuckets out"
+            f"{origin.content}, which have none; leave LengthBuckets out"
         )
     try:
         return list(given)

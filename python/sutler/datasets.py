@@ -15,8 +15,8 @@ from sutler import _moment, _sutler
 from sutler._output import converter, resolve_output
 from sutler._words import counted
 from sutler.transforms import Lowered, lower, run_tail
-from sutler.transforms.audio import AudioTransform
 from sutler.transforms.lowering import flatten
+from sutler.transforms.media import MediaTransform
 
 if TYPE_CHECKING:
     # So that type checkers let one be the dataset of a `Subset`; PyTorch itself does not look, and need not be there.
@@ -60,6 +60,8 @@ class NativeDataset(DatasetType):
     lowered: Lowered
     #: What follows the shorter samples of a batch, where samples differ in length and are padded.
     padding_value: float | None = None
+    #: Whether an agent can prepare them.
+    served_by_agents = True
 
     def _set_up(
         self,
@@ -77,10 +79,10 @@ class NativeDataset(DatasetType):
 
     def _lower(self) -> None:
         for step in flatten(self.transform):
-            if isinstance(step, AudioTransform):
+            if isinstance(step, MediaTransform):
                 raise TypeError(
-                    f"{type(step).__name__} is a transform on sound, and {type(self).__name__} holds images; take it "
-                    "out of the transform, or read the folder with sutler.AudioFolder if it holds sound"
+                    f"{type(step).__name__} is a transform on {step.medium}, and {type(self).__name__} holds images; "
+                    f"take it out of the transform, or read the folder with {step.dataset} if it holds {step.medium}"
                 )
         self.lowered = lower(self.transform)
         self._pipeline = self.pipeline(len(self.lowered.ops))

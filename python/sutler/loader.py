@@ -29,7 +29,7 @@ from sutler._backend import (
     make_backend,
 )
 from sutler._beginning import begin_epoch
-from sutler._engine_room import EngineRoom
+from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
 from sutler._epoch import EpochIterator, Position
 from sutler._epoch_batches import EpochBatches, check_samples
 from sutler._figures import TrainerFigures
@@ -39,11 +39,12 @@ from sutler._python_batches import default_collate
 from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, as_pytorchs, with_set_epoch
 from sutler._selection import origin_of, selection_of, warn_of_concatenation
 from sutler._state import check_state, make_state
-from sutler._stats import describe, figures_of
+from sutler._stats import describe, figures_of, no_timeline, timeline_of
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
 from sutler._successor import Successor
+from sutler._sutler import usable_cores
 from sutler._threads import THREAD
 from sutler._words import counted
 from sutler.cache import Cache, check_alone, read_cache
@@ -80,7 +81,8 @@ class Loader(Generic[BatchType]):
         batch_sampler: Where whole batches come from instead; an iterable of lists of indices.
         num_workers: Threads for a native dataset, by default one per usable core; processes for one written in Python
             (threads where Python has no global interpreter lock), by default none. With 0 the caller does the work
-            itself. For a native dataset ``"auto"`` lets their number follow what the trainer takes and cores can do.
+            itself. ``"auto"`` lets their number follow what the trainer takes and cores can do; processes are started
+            and ended between samples.
         collate_fn: Called with a list of samples to make a batch: in the workers of a dataset written in Python, for a
             native one in this process. The default needs no copy.
         pin_memory: Register the batch memory with CUDA, once.
@@ -222,7 +224,9 @@ class Loader(Generic[BatchType]):
         check_samples(batch_sampler, dataset)
         self.batch_size = None if batch_sampler is not None else batch_size
         self.shuffle = bool(shuffle)
-        if num_workers is None or isinstance(num_workers, str):
+        if isinstance(num_workers, str):
+            self.num_workers = usable_cores()
+        elif num_workers is None:
             self.num_workers = default_workers(dataset)
         else:
             self.num_workers = num_workers
@@ -303,9 +307,12 @@ class Loader(Generic[BatchType]):
         self._drawing: Drawing | None = None
         self._closed = False
         self._last_figures: tuple[dict[str, Any], list[Failure]] = ({}, [])
+        self._last_timeline = no_timeline()
         #: What happened without workers, and the samples that the latest epoch left out.
         self._inline = TrainerFigures()
         self._inline_failures: list[Failure] = []
+        #: What the trainer waited for, where batches are copied to a device ahead of it.
+        self._device_figures = TrainerFigures()
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
         self._initialised = True
 
@@ -352,6 +359,12 @@ class Loader(Generic[BatchType]):
     def _collates_in_workers(self) -> bool:
         """Whether a function of the user's makes the batches, which may take long: then worker processes run it."""
         return self._collation() is not default_collate(self.output, batched=self._batched())
+
+    def _most_workers(self) -> int:
+        """How many workers there may be at a time."""
+        if self._auto_workers != self.num_workers:
+            return self.num_workers
+        return self.num_workers * (THREADS_MAX if isinstance(self._origin, NativeDataset) else PROCESSES_MAX)
 
     def _batches_ahead(self, batch_size: int) -> int:
         """How many batches to prepare ahead.
@@ -484,11 +497,13 @@ class Loader(Generic[BatchType]):
     def _forget_parent(self) -> None:
         """We are in a forked child: what happened, and what is under way, is the parent's."""
         self._last_figures = ({}, [])
+        self._last_timeline = no_timeline()
         self._iterators = weakref.WeakSet()
 
     def _remember_figures(self) -> None:
         """What is counted with is about to end."""
         self._last_figures = figures_of(self)
+        self._last_timeline = timeline_of(self)
 
     def _in_process(self) -> bool:
         """Whether a dataset written in Python is called by the trainer itself."""
@@ -552,6 +567,22 @@ class Loader(Generic[BatchType]):
         finished batches to arrive (transport), and the trainer's own work.
         """
         return describe(self)
+
+    def timeline(self) -> dict[str, Any]:
+        """The latest batches and samples one by one: when each was asked for, waited for and worked at.
+
+        The page "Figures" of the reference explains each key. What is kept is bounded: a thousand batches or so.
+        """
+        return timeline_of(self)
+
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """Writes the timeline as a Chrome trace, to be opened in Perfetto (ui.perfetto.dev) or ``chrome://tracing``.
+
+        The trainer and each worker have a track; on it are the waits by what they were for, and the stages of samples.
+        """
+        from sutler.analysis.trace import write_trace
+
+        write_trace(path, self.timeline(), rank=self.rank)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 

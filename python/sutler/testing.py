@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import multiprocessing
 import os
 import pathlib
 import struct
+import time
 import wave
 import zlib
+from collections.abc import Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -38,6 +42,22 @@ def make_photos(
         ['class_0/photo_000000.jpg', 'class_0/photo_000001.jpg', 'class_1/photo_000002.jpg']
     """
     _sutler.make_photos(os.fspath(root), count=count, classes=classes, seed=seed, longer_side=longer_side)
+
+
+def word_tokenizer(words: Mapping[str, int], unknown: str = "[UNK]") -> str:
+    """The ``tokenizer.json`` of a tokenizer of whole words, with white space between them.
+
+    Args:
+        words: The number of each word.
+        unknown: The one that stands for all others.
+
+    Examples:
+        >>> tokenizer = word_tokenizer({"[UNK]": 0, "be": 1})
+        >>> _sutler.Tokenizer(tokenizer, add_special_tokens=False).tokens("be or be")
+        [1, 0, 1]
+    """
+    model = {"type": "WordLevel", "vocab": dict(words), "unk_token": unknown}
+    return json.dumps({"version": "1.0", "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model})
 
 
 def make_tones(
@@ -190,10 +210,9 @@ def make_volumes(
         sides = [side - int(random.integers(side // 4 + 1)) if number else side for side in shape]
         places = np.meshgrid(*[np.arange(side) for side in sides], indexing="ij")
         centre = [random.uniform(0.35, 0.65) * side for side in sides]
-        distance = sum(
-            ((place - middle) / (0.3 * side)) ** 2
-            for place, middle, side in zip(places, centre, sides, strict=True)
-        )
+        distance = np.zeros(sides)
+        for place, middle, side in zip(places, centre, sides, strict=True):
+            distance += ((place - middle) / (0.3 * side)) ** 2
         label = (distance < 1).astype(np.uint8) + (distance < 0.25)
         image = 100 * label + 40 * random.standard_normal(sides)
         np.save(folder / f"case_{number:05}_x.npy", image[None].astype(np.float32))
@@ -236,3 +255,65 @@ def set_rate(dataset: NativeDataset, bytes_per_s: float) -> None:
         >>> set_rate(slow, 5e6)
     """
     dataset._native.set_rate(bytes_per_s)
+
+
+class SlowDisk:
+    """A disk that delivers no more than ``bytes_per_s``, with the page cache of the system in front of it.
+
+    For datasets written in Python: files that the page cache has are read at once, and all others take their turn, also
+    where several worker processes read. So a dataset that fits into memory is slow in its first epoch only, as it is
+    with a real disk. Workers have to be forked, as what they share is handed down to them.
+
+    Raises:
+        ValueError: The rate is not a positive number.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "sample"
+        >>> _ = path.write_bytes(bytes(1000))
+        >>> len(SlowDisk(1e6).read(path))
+        1000
+    """
+
+    def __init__(self, bytes_per_s: float) -> None:
+        if not 0 < bytes_per_s < float("inf"):
+            raise ValueError(
+                f"storage cannot deliver {bytes_per_s} bytes per second; the rate should be positive"
+            )
+        self._bytes_per_s = bytes_per_s
+        #: When the last turn that was given out is over, by the clock that all processes share.
+        self._taken_until = multiprocessing.get_context("fork").Value("d", 0.0)
+
+    def read(self, path: str | os.PathLike[str]) -> bytes:
+        """All bytes of a file."""
+        asked = time.monotonic()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(descriptor).st_size
+            content = bytearray(size)
+            if _read_from_memory(descriptor, content):
+                return bytes(content)
+            # Its bytes pass through here on their way from the device, and take as long as this disk takes for them.
+            done = 0
+            while done < size:
+                read = os.preadv(descriptor, [memoryview(content)[done:]], done)
+                if not read:
+                    raise OSError(errno.EIO, "the file became shorter while it was read", os.fspath(path))
+                done += read
+        finally:
+            os.close(descriptor)
+        with self._taken_until.get_lock():
+            over = max(asked, self._taken_until.value) + size / self._bytes_per_s
+            self._taken_until.value = over
+        time.sleep(max(0.0, over - time.monotonic()))
+        return bytes(content)
+
+
+def _read_from_memory(descriptor: int, content: bytearray) -> bool:
+    """Reads a whole file if the page cache has all of it."""
+    try:
+        return os.preadv(descriptor, [content], 0, os.RWF_NOWAIT) == len(content)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+            return False
+        raise

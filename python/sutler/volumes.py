@@ -1,12 +1,13 @@
-"""Volumes: a dataset of images with three axes and their labels, of which native threads read just what a crop wants."""
+"""Volumes: a dataset of scans and their labels, of which native threads read just what a crop takes."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sutler import _sutler
+from sutler import _moment, _sutler
 from sutler._output import converter, resolve_output
 from sutler.datasets import NativeDataset
 from sutler.transforms import lower_volumes
@@ -123,11 +124,15 @@ class VolumeFolder(NativeDataset):
         return path
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        """Image and labels as a loader with ``seed=0`` would deliver them in epoch 0."""
+        """Image and labels as a loader with ``seed=0`` would deliver them in epoch 0.
+
+        Where a dataset written in Python asks for them on behalf of a loader, that loader's seed and epoch count.
+        """
         index = self._check(index)
+        seed, epoch = _moment.current()
         convert = converter(resolve_output(None))
-        image, label = self._native.load_volume(index, self._pipeline, seed=0, epoch=0)
-        pair: tuple[Any, Any] = self.finish((convert(image), convert(label)), index, seed=0, epoch=0)
+        image, label = self._native.load_volume(index, self._pipeline, seed=seed, epoch=epoch)
+        pair: tuple[Any, Any] = self.finish((convert(image), convert(label)), index, seed=seed, epoch=epoch)
         return pair
 
     def finish(self, image: Any, index: int, *, seed: int, epoch: int) -> Any:
@@ -182,8 +187,8 @@ def prepare_volumes(
         progress: Show a bar; by default only on a terminal.
 
     Returns:
-        ``samples``, ``prepared``, ``unchanged``, and ``broken``: a list of ``path``, ``kind`` and ``reason`` for each pair
-        that could not be prepared.
+        ``samples``, ``prepared``, ``unchanged``, and ``broken``: a list of ``path``, ``kind`` and ``reason`` for each
+        pair that could not be prepared.
 
     Raises:
         FileNotFoundError: There is no pair in ``source``.
@@ -200,8 +205,6 @@ def prepare_volumes(
         >>> sutler.VolumeFolder(destination)[0][0].shape
         torch.Size([1, 32, 32, 32])
     """
-    import json
-
     report = _sutler.prepare_volumes(
         os.fspath(source),
         os.fspath(destination),

@@ -19,7 +19,7 @@ def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[st
         [sys.executable, "-m", "sutler", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,  # for those that start PyTorch, on a machine with much else to do
         check=False,
     )
     assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -33,7 +33,7 @@ def facts(*arguments: object) -> dict[str, Any]:
 
 def test_help_and_version_are_answers() -> None:
     top = command("--help").stdout
-    for name in ("demo", "bench", "inspect", "plan"):
+    for name in ("demo", "bench", "analyze", "inspect", "plan"):
         assert name in top
         assert "--json" in command(name, "--help").stdout
     assert sutler.__version__ in command("--version").stdout
@@ -195,7 +195,9 @@ def test_demo_refuses_what_it_cannot_feed(tmp_path: Path) -> None:
     done = command("demo", tmp_path / "nowhere", "--no-peers", code=1)
     assert "nowhere" in done.stderr
     done = command("demo", "--no-peers", "--images", 4, "--memory", "1KiB", code=1)
-    assert "has no room for samples: in a dataset of 4 samples it takes 8.0 KiB to keep even one" in done.stderr
+    assert (
+        "has no room for samples: in a dataset of 4 samples it takes 8.0 KiB to keep even one" in done.stderr
+    )
 
 
 def test_plan_says_what_was_measured_and_what_follows(photos: Path) -> None:

@@ -211,4 +211,4 @@ def test_nobody_else_notices_a_yield_point() -> None:
     assert sorted(index for batch in loader for index in batch.tolist()) == list(range(SAMPLES))
     for wrong in ({"hand_over": 1}, {"overlap_epochs": "yes"}):
         with pytest.raises(TypeError, match="should be a bool"):
-            Loader(Catching(frozenset()), **wrong)  # type: ignore[arg-type]
+            Loader(Catching(frozenset()), **wrong)

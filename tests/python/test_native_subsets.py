@@ -177,10 +177,11 @@ def test_transforms_and_labels_in_python_are_those_of_the_dataset(photos: Path) 
     assert ids.tolist() == [0, 1, 1, 3, 4, 5, 6, 3, 8, 9, 10], "two are there twice, and are the same"
 
 
-def test_indices_that_change_count_from_the_next_epoch_on(augmented: sutler.ImageFolder) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_indices_that_change_count_from_the_next_epoch_on(augmented: sutler.ImageFolder, ahead: bool) -> None:
     indices = [0, 1]
     subset = Subset(augmented, indices)
-    with sutler.Loader(subset, batch_size=8) as loader:
+    with sutler.Loader(subset, batch_size=8, persistent_workers=True, overlap_epochs=ahead) as loader:
         assert [len(labels) for _, labels in loader] == [2]
         indices.append(30)
         assert len(loader) == 1
@@ -307,3 +308,14 @@ def test_a_subset_of_sound_is_padded_and_bucketed(tmp_path: Path) -> None:
     )
     with sutler.Loader(subset, batch_sampler=buckets, return_ids=True) as loader:
         assert sum(len(batch[-1]) for batch in loader) == 5
+
+
+def test_a_subset_of_volumes(tmp_path: Path) -> None:
+    sutler.testing.make_volumes(tmp_path, count=4, shape=(12, 14, 16))
+    for transform in (T.RandBalancedCrop(8), T.Compose([T.RandBalancedCrop(8), T.Lambda(lambda pair: pair)])):
+        subset = Subset(sutler.VolumeFolder(tmp_path, transform), [3, 0, 2])
+        theirs = next(iter(DataLoader(subset, batch_size=3)))
+        with sutler.Loader(subset, batch_size=3, return_ids=True) as loader:
+            *ours, ids = next(iter(loader))
+        assert equal(ours, theirs)
+        assert ids.tolist() == [0, 1, 2]

@@ -94,3 +94,29 @@ def test_a_trainer_that_is_slow_waits_for_nothing(augmented: sutler.ImageFolder)
     after = loader.stats()
     trained = after["stalls"]["trainer"] - before["stalls"]["trainer"]
     assert trained > 0.8 * (after["seconds"] - before["seconds"])
+
+
+def test_the_share_of_slow_samples_shows_where_they_were() -> None:
+    class Naps:
+        def __len__(self) -> int:
+            return 80
+
+        def __getitem__(self, index: int) -> int:
+            time.sleep(0.06 if index >= 40 and index % 4 == 0 else 0.005)
+            return index
+
+    loader = Loader(Naps(), 8, num_workers=1, multiprocessing_context="fork")
+    assert loader.stats()["slow_share"] == {
+        "threshold": 0.0,
+        "mean": 0.0,
+        "series": [],
+        "batches_per_point": 1,
+    }
+    list(loader)
+    share = loader.stats()["slow_share"]
+    # The first two batches say what is slow; a busy machine may make some of the others slow.
+    assert share["batches_per_point"] == 1
+    assert len(share["series"]) == 8
+    assert 0.01 <= share["threshold"] <= 0.06
+    assert all(point >= 0.25 for point in share["series"][3:])
+    assert share["mean"] >= 10 / 64

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use serde::Serialize;
 use sutler_core::{EpochPlan, JobCursor, JobSpec, Ledger, Permutation, SampleId, Shard};
 use sutler_engine::{Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, RunError, ServingOrder};
 use sutler_media::{Layout, Limits, Op, Pipeline, PipelineOptions};
@@ -30,8 +31,8 @@ pub struct ListingBar {
 
 impl ListingBar {
     /// Shown if so, or by default on a terminal.
-    pub fn new(shown: Option<bool>) -> Self {
-        Self { bar: report::progress_if(shown, 0, "listing"), files: AtomicU64::new(0) }
+    pub fn new(shown: Option<bool>, doing: &str) -> Self {
+        Self { bar: report::progress_if(shown, 0, doing), files: AtomicU64::new(0) }
     }
 
     /// The listing is over.
@@ -95,7 +96,7 @@ pub fn open_any(path: &Path, images: Option<&Path>) -> Result<Arc<Files>, Failed
         return sounds;
     }
     if path.is_dir() {
-        let progress = ListingBar::new(None);
+        let progress = ListingBar::new(None, "listing");
         let volumes = Listing::volume_folder(path, &FolderOptions::volumes(), &progress);
         progress.finish();
         match volumes {
@@ -110,7 +111,7 @@ pub fn open_any(path: &Path, images: Option<&Path>) -> Result<Arc<Files>, Failed
 }
 
 fn list(path: &Path, options: FolderOptions) -> Result<Arc<Files>, Failed> {
-    let progress = ListingBar::new(None);
+    let progress = ListingBar::new(None, "listing");
     let listing = if path.is_file() {
         Listing::manifest(path, &ManifestOptions::default(), &progress)
     } else {
@@ -121,7 +122,8 @@ fn list(path: &Path, options: FolderOptions) -> Result<Arc<Files>, Failed> {
 }
 
 /// The two pipelines that commands measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum PipelineKind {
     /// RandomResizedCrop, RandomHorizontalFlip, Normalize.
     Train,
@@ -147,7 +149,7 @@ fn rate(text: &str) -> Result<f64, String> {
 }
 
 /// What a job is made of.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args, Serialize)]
 pub struct JobArguments {
     /// Which transforms to run: RandomResizedCrop + flip + normalise, or Resize + CenterCrop + normalise.
     #[arg(long, value_enum, default_value = "train")]
@@ -271,7 +273,7 @@ pub fn serve_epoch(
 }
 
 /// A path argument.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args, Serialize)]
 pub struct DatasetPath {
     /// A folder with one folder per class, or a manifest (.csv, .tsv, .jsonl).
     pub path: PathBuf,

@@ -13,6 +13,7 @@ use sutler_store::{Files, ReadBuffer, Source};
 
 use crate::boxes::BoxFacts;
 use crate::dataset::{DatasetPath, open_any};
+use crate::inspect_text::TextArguments;
 use crate::{Failed, report};
 
 /// How many broken files the table names; `--json` names them all.
@@ -26,12 +27,15 @@ const FORMAT_BYTES: usize = 16;
 
 /// Show what is in a dataset: counts, sizes, formats, broken files
 ///
-/// Every file is read and decoded in full, so a file that is not listed as broken can be served. PATH may also be a COCO
-/// annotation file (.json): then its boxes and categories are counted, and pictures compared with what it says of them.
+/// Images and sound lie in one folder per class, volumes in pairs with their labels. Every file is read and decoded in full, so
+/// a file that is not listed as broken can be served. Files of text, and folders of nothing else, are read line by line. PATH may
+/// also be a COCO annotation file (.json): then its boxes and categories are counted, and pictures compared with what it says of them.
 #[derive(clap::Args)]
 pub struct Inspect {
     #[command(flatten)]
     dataset: DatasetPath,
+    #[command(flatten)]
+    text: TextArguments,
     /// The folder that holds the pictures of a COCO annotation file; by default where they are most likely.
     #[arg(long, value_name = "FOLDER")]
     images: Option<PathBuf>,
@@ -44,10 +48,10 @@ pub struct Inspect {
 }
 
 #[derive(Serialize)]
-struct Broken {
-    path: String,
-    kind: &'static str,
-    reason: String,
+pub struct Broken {
+    pub path: String,
+    pub kind: &'static str,
+    pub reason: String,
 }
 
 /// What one file turned out to be.
@@ -80,8 +84,11 @@ struct Findings {
 
 impl Inspect {
     pub fn run(&self) -> Result<(), Failed> {
-        let files = open_any(&self.dataset.path, self.images.as_deref())?;
         let threads = self.threads.map_or_else(sutler_engine::usable_cores, |threads| threads as usize);
+        if let Some(files) = self.text.files_at(&self.dataset.path) {
+            return self.text.inspect(&files, threads, self.json);
+        }
+        let files = open_any(&self.dataset.path, self.images.as_deref())?;
         let mut findings = examine(&files, threads)?;
         findings.broken.sort_by_key(|(sample, _)| *sample);
         let broken: Vec<Broken> = findings.broken.into_iter().map(|(_, broken)| broken).collect();
@@ -97,16 +104,8 @@ impl Inspect {
         let has_volumes = files.listing().partners().is_some();
         let has_sound = found.iter().any(|finding| finding.sound.is_some());
         let bytes: u64 = found.iter().map(|finding| finding.bytes).sum();
-        let spread = |value: fn(&Finding) -> Option<u64>| {
-            let mut values: Vec<u64> = found.iter().filter_map(value).collect();
-            values.sort_unstable();
-            let at = |share: f64| {
-                // The nearest rank: of two values the larger one is the 99th percentile.
-                let rank = (values.len() as f64 * share).ceil().max(1.0) as usize - 1;
-                values.get(rank).copied().unwrap_or(0)
-            };
-            Spread { min: at(0.0), p50: at(0.5), p99: at(0.99), max: at(1.0) }
-        };
+        let spread =
+            |value: fn(&Finding) -> Option<u64>| Spread::of(found.iter().filter_map(value).collect());
         let facts = Facts {
             samples: found.len() as u64,
             classes: files.listing().classes().len() as u64,
@@ -133,11 +132,28 @@ impl Inspect {
 }
 
 #[derive(Serialize)]
-struct Spread {
+pub struct Spread {
     min: u64,
     p50: u64,
     p99: u64,
     max: u64,
+}
+
+impl Spread {
+    pub fn of(mut values: Vec<u64>) -> Self {
+        values.sort_unstable();
+        let at = |share: f64| {
+            // The nearest rank: of two values the larger one is the 99th percentile.
+            let rank = (values.len() as f64 * share).ceil().max(1.0) as usize - 1;
+            values.get(rank).copied().unwrap_or(0)
+        };
+        Self { min: at(0.0), p50: at(0.5), p99: at(0.99), max: at(1.0) }
+    }
+
+    /// A row of a table.
+    pub fn row(&self, name: &str, show: fn(u64) -> String) -> Vec<String> {
+        vec![name.to_owned(), show(self.min), show(self.p50), show(self.p99), show(self.max)]
+    }
 }
 
 #[derive(Serialize)]
@@ -177,17 +193,12 @@ impl Facts {
         if let Some(boxes) = &self.boxes {
             text += &boxes.text();
         }
-        let row = |name: &str, spread: &Spread, show: fn(u64) -> String| {
-            vec![name.to_owned(), show(spread.min), show(spread.p50), show(spread.p99), show(spread.max)]
-        };
-        let mut rows = vec![row("file size", &self.file_bytes, report::bytes)];
-        rows.extend(self.depth.as_ref().map(|depth| row("depth", depth, report::count)));
+        let mut rows = vec![self.file_bytes.row("file size", report::bytes)];
+        rows.extend(self.depth.as_ref().map(|depth| depth.row("depth", report::count)));
         match &self.milliseconds {
-            Some(length) => rows.push(row("milliseconds", length, report::count)),
-            None => rows.extend([
-                row("width", &self.width, report::count),
-                row("height", &self.height, report::count),
-            ]),
+            Some(length) => rows.push(length.row("milliseconds", report::count)),
+            None => rows
+                .extend([self.width.row("width", report::count), self.height.row("height", report::count)]),
         }
         text += &report::table(&["", "min", "p50", "p99", "max"], &rows);
         text += "\n";
@@ -209,21 +220,25 @@ impl Facts {
                 report::counted(self.warned, "file")
             );
         }
-        if self.broken.is_empty() {
-            text += "\nNo file is broken.\n";
-            return text;
-        }
-        let are = if self.broken.len() == 1 { "is" } else { "are" };
-        text += &format!("\n{} {are} broken:\n", report::counted(self.broken.len() as u64, "file"));
-        for broken in self.broken.iter().take(BROKEN_SHOWN) {
-            text += &format!("  {}: {}\n", broken.path, broken.reason);
-        }
-        if self.broken.len() > BROKEN_SHOWN {
-            text += &format!("  … and {} more; --json lists all.\n", self.broken.len() - BROKEN_SHOWN);
-        }
-        text += "A loader leaves them out with errors=\"skip\".\n";
-        text
+        text + &broken_listed(&self.broken, "file")
     }
+}
+
+/// What to say of broken samples, which are files or something else.
+pub fn broken_listed(broken: &[Broken], noun: &str) -> String {
+    if broken.is_empty() {
+        return format!("\nNo {noun} is broken.\n");
+    }
+    let are = if broken.len() == 1 { "is" } else { "are" };
+    let mut text = format!("\n{} {are} broken:\n", report::counted(broken.len() as u64, noun));
+    for broken in broken.iter().take(BROKEN_SHOWN) {
+        text += &format!("  {}: {}\n", broken.path, broken.reason);
+    }
+    if broken.len() > BROKEN_SHOWN {
+        text += &format!("  … and {} more; --json lists all.\n", broken.len() - BROKEN_SHOWN);
+    }
+    text += "A loader leaves them out with errors=\"skip\".\n";
+    text
 }
 
 fn examine(files: &Files, threads: usize) -> Result<Findings, Failed> {

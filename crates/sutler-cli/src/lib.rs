@@ -3,11 +3,13 @@
 //! Every command prints facts a person reads, or with `--json` the same facts for a program; it exits with 0 when done, 1
 //! when the job failed and 2 for wrong arguments.
 
+mod analyze;
 mod bench;
 mod boxes;
 mod dataset;
 mod demo;
 mod inspect;
+mod inspect_text;
 pub mod photos;
 pub mod plan;
 mod prepare;
@@ -15,6 +17,7 @@ mod report;
 mod serve;
 pub mod volumes;
 
+pub use analyze::Analyze;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -30,6 +33,7 @@ struct Arguments {
 enum Command {
     Demo(demo::Demo),
     Bench(bench::Bench),
+    Analyze(Analyze),
     Inspect(inspect::Inspect),
     Plan(plan::Plan),
     Prepare(prepare::Prepare),
@@ -37,12 +41,17 @@ enum Command {
 }
 
 /// Why a command failed, as the sentences a person reads.
-pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
+pub type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs the command line with these arguments (without the program's name). `python` is the interpreter that can run
-/// peers for comparison, where there is one. Returns the exit code.
+/// peers for comparison, where there is one. `analyse` carries an analysis out: what it measures are loaders, so it lives
+/// where they do. Returns the exit code.
 #[must_use]
-pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
+pub fn run(
+    arguments: &[String],
+    python: Option<&str>,
+    analyse: &dyn Fn(&Analyze) -> Result<(), Failed>,
+) -> u8 {
     let named = std::iter::once("sutler").chain(arguments.iter().map(String::as_str));
     let parsed = match Arguments::try_parse_from(named) {
         Ok(parsed) => parsed,
@@ -65,6 +74,7 @@ pub fn run(arguments: &[String], python: Option<&str>) -> u8 {
     let result = match parsed.command {
         Command::Demo(demo) => demo.run(python),
         Command::Bench(bench) => bench.run(),
+        Command::Analyze(analyze) => analyse(&analyze),
         Command::Inspect(inspect) => inspect.run(),
         Command::Plan(plan) => plan.run(),
         Command::Prepare(prepare) => prepare.run(),

@@ -135,7 +135,7 @@ pub fn prepare(
     is_enough: &dyn Fn() -> bool,
 ) -> Result<Prepared, PrepareError> {
     settings.check().map_err(PrepareError::Settings)?;
-    let bar = ListingBar::new(progress);
+    let bar = ListingBar::new(progress, "listing");
     let listing = Listing::volume_folder(source, &FolderOptions::volumes(), &bar);
     bar.finish();
     let files = Files::new(listing?, Io::Buffered, BYTES_MAX);

@@ -4,10 +4,12 @@
 //! what it was told; the engine tells it what really happened, the tests tell it what might.
 #![forbid(unsafe_code)]
 
+pub mod analyse;
 mod assembly;
 mod bits;
 mod buckets;
 mod costs;
+mod course;
 mod crew;
 mod fingerprint;
 mod form;
@@ -16,6 +18,7 @@ mod keep;
 mod lanes;
 mod ledger;
 mod order;
+mod packing;
 mod permutation;
 pub mod plan;
 mod ranks;
@@ -29,6 +32,7 @@ mod words;
 pub use assembly::{Assembly, Place};
 pub use buckets::{BucketSpec, bucket_batches};
 pub use costs::Costs;
+pub use course::{Course, Span, Split};
 pub use crew::{Crew, CrewLimits, CrewObservation, CrewReason};
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use form::Form;
@@ -39,6 +43,7 @@ pub use lanes::{
 };
 pub use ledger::{Ledger, LedgerError, SavedLedger};
 pub use order::{BatchPlan, EpochPlan, JobCursor, JobSpec, OrderError};
+pub use packing::{Packing, Piece, Tape};
 pub use permutation::Permutation;
 pub use ranks::{done_by_ranks, places_of};
 pub use rng::{SampleRng, Stream};

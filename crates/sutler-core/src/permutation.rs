@@ -25,8 +25,14 @@ impl Permutation {
     /// The uniformly random order that belongs to this seed and epoch (Fisher–Yates).
     #[must_use]
     pub fn shuffled(len: u32, seed: u64, epoch: u32) -> Self {
+        Self::drawn(len, SampleRng::with_stream(seed, Stream::Shuffle, epoch, 0))
+    }
+
+    /// A uniformly random order, drawn from these numbers.
+    #[must_use]
+    pub fn drawn(len: u32, mut rng: SampleRng) -> Self {
         let mut samples: Vec<SampleId> = (0..len).map(SampleId).collect();
-        SampleRng::with_stream(seed, Stream::Shuffle, epoch, 0).shuffle(&mut samples);
+        rng.shuffle(&mut samples);
         Self { len, samples: Some(samples), positions: None }
     }
 

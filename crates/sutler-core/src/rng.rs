@@ -39,6 +39,8 @@ pub enum Stream {
     Keep = 3,
     /// Which of equally good samples several jobs get next.
     Shared = 4,
+    /// In which order documents are put end to end.
+    Pack = 5,
 }
 
 /// The random numbers of one sample in one epoch.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use sutler_core::SampleId;
+use sutler_core::{Course, SampleId};
 
 use crate::framed::{Framed, Frames, Framing};
 use crate::memory::ALIGNMENT;
@@ -24,6 +24,10 @@ pub struct OwnSample {
 pub(crate) struct Outcome {
     pub record: SampleRecord,
     pub finished: Instant,
+    /// The number of the worker, of the last one where there were several.
+    pub worker: usize,
+    /// Whether it made room for others in between.
+    pub put_aside: bool,
     /// `None` when all went well.
     pub failure: Option<Failure>,
     /// The sample, where it is not in the batch's memory.
@@ -185,6 +189,7 @@ impl OpenBatch {
             labels: ids.iter().map(|&id| label(id)).collect(),
             ids,
             positions: Vec::new(),
+            made: None,
         };
         (batch, outcomes)
     }
@@ -204,6 +209,16 @@ pub struct Batch {
     labels: Vec<i64>,
     ids: Vec<SampleId>,
     pub(crate) positions: Vec<u32>,
+    pub(crate) made: Option<Made>,
+}
+
+/// How a batch came about, for whoever waits for it elsewhere.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// What its samples were at, up to when it was ready.
+    pub course: Course,
+    /// When that was.
+    pub ready: Instant,
 }
 
 impl Batch {
@@ -222,6 +237,7 @@ impl Batch {
             labels: samples.labels,
             ids: samples.ids,
             positions: samples.positions,
+            made: samples.made,
         }
     }
 
@@ -248,6 +264,12 @@ impl Batch {
     #[must_use]
     pub fn positions(&self) -> &[u32] {
         &self.positions
+    }
+
+    /// How it came about, where the run keeps that; see [`Run::keep_courses`](crate::Run::keep_courses).
+    #[must_use]
+    pub fn made(&self) -> Option<&Made> {
+        self.made.as_ref()
     }
 
     /// Their labels, in order.
@@ -346,6 +368,8 @@ pub struct Received {
     pub positions: Vec<u32>,
     /// The samples themselves, where they are not in the batch's memory.
     pub owned: Vec<OwnSample>,
+    /// How the batch came about, where that was told.
+    pub made: Option<Made>,
 }
 
 /// What the memory of a batch holds: all rows, and behind them all second arrays.

@@ -28,6 +28,31 @@ pub(crate) struct Desk {
     working_nanos: AtomicU64,
     /// The thread, by the number that the system knows it by.
     thread: AtomicI32,
+    /// The process that does the work, where it is another one; 0 where it is none.
+    process: AtomicI32,
+    /// What such processes have taken so far. Only the foreman looks.
+    elsewhere: Mutex<Elsewhere>,
+}
+
+/// The processor time of processes that one worker has had one after the other.
+#[derive(Default)]
+struct Elsewhere {
+    process: i32,
+    /// What that process had taken when it was last looked at.
+    before: (f64, f64),
+    /// What all of them have taken while they were looked at.
+    sum: (f64, f64),
+}
+
+impl Elsewhere {
+    fn add(&mut self, process: i32, (running, queued): (f64, f64)) {
+        if process == self.process {
+            self.sum.0 += (running - self.before.0).max(0.0);
+            self.sum.1 += (queued - self.before.1).max(0.0);
+        }
+        // What a new one has taken so far it took to begin.
+        (self.process, self.before) = (process, (running, queued));
+    }
 }
 
 impl Desk {
@@ -42,9 +67,23 @@ impl Desk {
         self.working_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
+    /// The work is done by this process from now on, or by the thread itself.
+    pub fn works_through(&self, process: Option<i32>) {
+        self.process.store(process.unwrap_or(0), Ordering::Relaxed);
+    }
+
     fn totals(&self) -> Totals {
         let thread = self.thread.load(Ordering::Relaxed);
-        let (running, queued) = if thread == 0 { (0.0, 0.0) } else { processor_time(thread) };
+        let (mut running, mut queued) =
+            if thread == 0 { (0.0, 0.0) } else { processor_time(&format!("self/task/{thread}")) };
+        let process = self.process.load(Ordering::Relaxed);
+        let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        if process != 0 {
+            elsewhere.add(process, processor_time(&process.to_string()));
+        }
+        running += elsewhere.sum.0;
+        queued += elsewhere.sum.1;
+        drop(elsewhere);
         Totals {
             samples: self.samples.load(Ordering::Relaxed) as f64,
             working: self.working_nanos.load(Ordering::Relaxed) as f64 / 1e9,
@@ -54,10 +93,10 @@ impl Desk {
     }
 }
 
-/// The seconds that a thread of this process has run, and those it was ready to but had no processor. A kernel that does not
-/// tell leaves both at zero; demand alone decides then.
-fn processor_time(thread: i32) -> (f64, f64) {
-    let Ok(told) = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")) else {
+/// The seconds that a thread has run, by its folder below `/proc`, and those it was ready to but had no processor. A kernel that does not
+/// tell leaves both at zero; demand alone decides then. Of a process it is the first thread, which is where Python runs.
+fn processor_time(folder: &str) -> (f64, f64) {
+    let Ok(told) = std::fs::read_to_string(format!("/proc/{folder}/schedstat")) else {
         return (0.0, 0.0);
     };
     let mut seconds = told.split_whitespace().map(|nanos| nanos.parse().unwrap_or(0.0) / 1e9);
@@ -197,5 +236,20 @@ impl Foreman {
             running: sum.running + each.running,
             queued: sum.queued + each.queued,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_processes_take_adds_up_from_one_to_the_next() {
+        let mut elsewhere = Elsewhere::default();
+        // Two seconds to begin with do not count, nor what follows the last look at a process that ended.
+        for (process, running) in [(7, 2.0), (7, 3.0), (7, 3.5), (8, 1.0), (8, 1.25), (7, 0.5), (7, 0.25)] {
+            elsewhere.add(process, (running, 2.0 * running));
+        }
+        assert_eq!(elsewhere.sum, (1.75, 3.5));
     }
 }

@@ -163,7 +163,14 @@ impl Shared {
 
     /// Waits for the next batch of a run. With no worker threads the caller does the work itself, at least one sample
     /// of it however short the time, and goes on with the batch when it asks again.
-    pub fn wait_for_batch(&self, id: u64, timeout: Duration) -> Result<Waited, RunError> {
+    ///
+    /// `ready` is how many batches were finished when this one was first asked for; told here if it is not known yet.
+    pub fn wait_for_batch(
+        &self,
+        id: u64,
+        timeout: Duration,
+        ready: &mut Option<usize>,
+    ) -> Result<Waited, RunError> {
         let deadline = Instant::now().checked_add(timeout);
         let mut worked = false;
         let mut brought = Brought::default();
@@ -176,6 +183,7 @@ impl Shared {
                 return Err(RunError::Closed);
             };
             run.ask();
+            ready.get_or_insert_with(|| run.ready_batches());
             if let Some(answer) = run.take_next() {
                 drop(state);
                 self.work.notify_all();
@@ -237,9 +245,10 @@ impl Shared {
             };
             drop(state);
             let begun = Instant::now();
+            let job = desk.map(|_| Arc::clone(&ticket.job));
             tools.work(self, number, ticket, &mut brought);
-            if let Some(desk) = desk {
-                desk.worked(brought.finished.len(), begun.elapsed());
+            if let (Some(desk), Some(job)) = (desk, &job) {
+                tools.report(job, desk, brought.finished.len(), begun.elapsed());
             }
         }
     }

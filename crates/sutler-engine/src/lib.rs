@@ -24,17 +24,21 @@ mod pool;
 mod preparation;
 mod process;
 mod profile;
+mod reading;
 mod reused;
 mod run;
 mod run_state;
 mod streamed;
+mod text;
 mod ticket;
+mod timeline;
 mod toolbox;
 mod volume;
+mod waits;
 
 pub use audio::{AudioPreparation, audio_headers};
 pub use bare::bare_rate;
-pub use batch::{Batch, BlockShape, OwnSample, Received};
+pub use batch::{Batch, BlockShape, Made, OwnSample, Received};
 pub use crew::{CrewChange, LOOK_EVERY};
 pub use detection::{DetectionPreparation, read_boxes, take_boxes};
 pub use engine::{Engine, StartError, usable_cores, what_is_left};
@@ -43,8 +47,8 @@ pub use framed::{Framed, Framing};
 pub use image::ImagePreparation;
 pub use job::{Job, JobOptions, ServingOrder};
 pub use memory::{Arena, ArenaError, BatchMemory};
-pub use metrics::{Counts, Metrics, Served, SlowShareSummary, Snapshot, StageSummary, Stalls};
-pub use padded::{Padded, Padding};
+pub use metrics::{Counts, Metrics, Served, SlowShareSummary, Snapshot, StageSummary, WorkerTimes};
+pub use padded::{Fill, Padded, Padding, Values};
 pub use pool::Pool;
 pub use preparation::{
     Boundary, Common, Elsewhere, Exchange, ForeignRow, Likeness, NoBoundary, Order, Parcel, Place,
@@ -54,5 +58,9 @@ pub use process::{
     Connection, FIRST_KEYED, Handover, Key, ProcessOptions, ProcessPreparation, Revive, end_with,
 };
 pub use profile::{Measured, ProfileFailure, ProfileRequest, measure as measure_profile};
+pub use reading::{Delivered, read_once, recall_once};
 pub use run::{Canceller, Next, Run};
+pub use text::{LinePreparation, PackedPreparation, Planes, TokenCounts, count_tokens};
+pub use timeline::{BatchEntry, SampleEntry, Timeline};
 pub use volume::{VolumePreparation, read_volume};
+pub use waits::{Delivery, Handling, Stalls, Waits};

@@ -300,6 +300,16 @@ pub trait Preparer: Send {
         Err(Failure::new(sample, String::new(), "internal", reason))
     }
 
+    /// The process that prepares for this worker, where it is another one.
+    fn process(&self) -> Option<i32> {
+        None
+    }
+
+    /// Whether what was prepared last took as long as it usually takes, rather than a process having had to begin first.
+    fn has_settled(&self) -> bool {
+        true
+    }
+
     /// How many samples this worker would like at a time. More than one pays where handing over a sample costs as much
     /// as preparing it.
     fn appetite(&self) -> usize {

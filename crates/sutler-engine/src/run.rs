@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use sutler_core::{EpochPlan, JobCursor};
 
+use crate::batch::Made;
 use crate::engine::Shared;
 use crate::job::EpochFailures;
-use crate::metrics::Delivery;
+use crate::metrics::course_of;
 use crate::pool::Membership;
 use crate::run_state::{RunState, Waited};
-use crate::{Batch, ErrorPolicy, Failure, Job, RunError};
+use crate::waits::{Delivery, Handling};
+use crate::{Batch, BatchEntry, ErrorPolicy, Failure, Job, RunError};
 
 /// The answer to a request for a batch.
 #[allow(clippy::large_enum_variant)] // one at a time is on the consumer's stack; a box would cost each an allocation
@@ -36,6 +38,10 @@ pub struct Run {
     last_answer: Option<Instant>,
     /// When the request that is still unanswered was first made; a wait may be cut into several calls.
     waiting_since: Option<Instant>,
+    /// How many batches were ready then.
+    ready_when_asked: Option<usize>,
+    /// Whether batches tell how they came about.
+    keeps_courses: bool,
     begun: bool,
     ended: bool,
     broken: Option<RunError>,
@@ -60,6 +66,8 @@ impl Run {
             failed: 0,
             last_answer: None,
             waiting_since: None,
+            ready_when_asked: None,
+            keeps_courses: false,
             begun: false,
             ended: false,
             broken: None,
@@ -114,7 +122,7 @@ impl Run {
                 return Err(error.clone());
             }
             let left = timeout.saturating_sub(called.elapsed());
-            let taken = match self.shared.wait_for_batch(self.id, left)? {
+            let taken = match self.shared.wait_for_batch(self.id, left, &mut self.ready_when_asked)? {
                 Waited::Ready(taken) => taken,
                 Waited::TimedOut => return Ok(Next::TimedOut),
                 Waited::End => {
@@ -136,6 +144,7 @@ impl Run {
                     self.cursor = taken.cursor;
                     self.passed.extend(taken.positions);
                     self.waiting_since = None;
+                    self.ready_when_asked = None;
                 }
                 return Err(error);
             }
@@ -146,11 +155,21 @@ impl Run {
             }
             self.cursor = taken.cursor;
             self.passed.extend(taken.positions);
+            if self.keeps_courses {
+                let course = course_of(&outcomes, None, taken.ready_at);
+                batch.made = Some(Made { course, ready: taken.ready_at });
+            }
             let answered = Instant::now();
-            self.job.metrics.record(
-                &Delivery { requested, ready: taken.ready_at, answered, previous: self.last_answer },
-                &outcomes,
-            );
+            let delivery = Delivery {
+                batch: batch.index,
+                samples: batch.len(),
+                requested,
+                ready: taken.ready_at,
+                answered,
+                previous: self.last_answer,
+                ready_batches: self.ready_when_asked.take().unwrap_or(0),
+            };
+            self.job.metrics.record(&delivery, &outcomes, &taken.samples);
             self.last_answer = Some(answered);
             if !batch.is_empty() {
                 self.waiting_since = None;
@@ -160,6 +179,27 @@ impl Run {
             requested = answered;
             self.waiting_since = Some(answered);
         }
+    }
+
+    /// The consumer has the batch that was answered last in its hands only now: until then it was still being
+    /// worked at on this side, which is part of the wait for it.
+    pub fn handed_over(&mut self, handling: Handling) {
+        if let Some(answered) = self.last_answer.as_mut() {
+            let now = Instant::now();
+            self.job.metrics.record_handling(handling, *answered, now);
+            *answered = now;
+        }
+    }
+
+    /// What the latest request of this job for a batch came to.
+    #[must_use]
+    pub fn last_delivery(&self) -> Option<BatchEntry> {
+        self.job.metrics.last_delivery()
+    }
+
+    /// From now on batches tell how they came about: for whoever hands them on to somebody that waits elsewhere.
+    pub fn keep_courses(&mut self) {
+        self.keeps_courses = true;
     }
 
     fn note_failures(&mut self, failures: Vec<Failure>, steps: u64) -> Result<(), RunError> {

@@ -316,6 +316,11 @@ impl RunState {
         self.in_flight.iter().take(candidates).position(|entry| entry.ready_at.is_some())
     }
 
+    /// How many batches are finished and wait to be taken, whether or not it is their turn.
+    pub fn ready_batches(&self) -> usize {
+        self.in_flight.iter().filter(|entry| entry.ready_at.is_some()).count()
+    }
+
     fn is_finished(&self) -> bool {
         self.delivered == self.plan.batches() && !self.plan.is_open()
     }

@@ -2,11 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sutler_core::{Form, Hints, SampleId};
 
 use crate::batch::Outcome;
+use crate::crew::Desk;
 use crate::crossing::Crossing;
 use crate::engine::Shared;
 use crate::job::Share;
@@ -39,6 +40,8 @@ pub(crate) struct Brought {
 /// A worker's tools: one set for each job it has worked for, so that jobs which take turns do not cost each other theirs.
 #[derive(Default)]
 pub(crate) struct Toolbox {
+    /// Who works with them.
+    worker: usize,
     sets: Vec<(Weak<Job>, Box<dyn Preparer>)>,
 }
 
@@ -57,6 +60,15 @@ impl Toolbox {
         self.sets.iter().position(|(owner, _)| std::ptr::eq(owner.as_ptr(), Arc::as_ptr(job)))
     }
 
+    /// Tells what was done for a job.
+    pub fn report(&mut self, job: &Arc<Job>, desk: &Desk, samples: usize, time: Duration) {
+        let preparer = self.of(job);
+        desk.works_through(preparer.process());
+        if preparer.has_settled() {
+            desk.worked(samples, time);
+        }
+    }
+
     /// How many samples to take at a time: what the tools used last would like.
     pub fn appetite(&self) -> usize {
         self.sets.last().map_or(1, |(_, preparer)| preparer.appetite())
@@ -64,6 +76,7 @@ impl Toolbox {
 
     /// Prepares the samples of a ticket, lets go of their batches and tells which rows are finished.
     pub fn work(&mut self, shared: &Shared, worker: usize, mut ticket: Ticket, brought: &mut Brought) {
+        self.worker = worker;
         for (id, sample) in ticket.scouts.into_iter().flatten() {
             brought.hints.push((ticket.run, id, ticket.job.preparation.hints(sample, ticket.epoch)));
         }
@@ -135,7 +148,8 @@ impl Toolbox {
             };
             let fatal = failure.clone().filter(|failure| failure.fatal);
             let claim = claims.claim(index);
-            claim.finish(Outcome { record, finished: Instant::now(), failure, own: None, foreign });
+            let (at, put_aside) = (Instant::now(), before.is_some());
+            claim.finish(Outcome { record, finished: at, worker, put_aside, failure, own: None, foreign });
             let (run, batch) = (ticket.run, claim.let_go());
             let in_lane = crossing.in_lane();
             brought.finished.push(Finished { run, batch, at: Instant::now(), in_lane, fatal });
@@ -151,6 +165,7 @@ impl Toolbox {
         claim: &mut Claim<'_>,
         crossing: &mut Crossing<'_>,
     ) -> Option<Standing> {
+        let put_aside = standing.is_some();
         let (mut record, unfinished) = match standing {
             Some(Standing { unfinished, record, worked }) => {
                 crossing.worked_before(worked);
@@ -172,8 +187,8 @@ impl Toolbox {
             Ok(Progress::Finished) => None,
             Err(failure) => Some(failure),
         };
-        let own = claim.take_own();
-        claim.finish(Outcome { record, finished: Instant::now(), failure, own, foreign: None });
+        let (own, worker, finished) = (claim.take_own(), self.worker, Instant::now());
+        claim.finish(Outcome { record, finished, worker, put_aside, failure, own, foreign: None });
         None
     }
 
@@ -199,7 +214,7 @@ impl Toolbox {
             Task::Take { sample, entry, preparation, leave } => {
                 let found = pool.found(entry, *kind);
                 match &found {
-                    Found::Finished(prepared) => copy_finished(prepared, claim),
+                    Found::Finished(prepared) => copy_finished(prepared, self.worker, claim),
                     Found::Common(common) => {
                         let exchange = Some(Exchange::Given(common));
                         self.work_here_and(ticket, (sample, preparation), exchange, claim, |claim, good| {
@@ -266,20 +281,20 @@ impl Toolbox {
         let failure = self.judge(&ticket.job, sample, result).err();
         let good = failure.is_none();
         show(claim, good);
-        let own = claim.take_own();
-        claim.finish(Outcome { record, finished: Instant::now(), failure, own, foreign: None });
+        let (own, worker, finished) = (claim.take_own(), self.worker, Instant::now());
+        claim.finish(Outcome { record, finished, worker, put_aside: false, failure, own, foreign: None });
         good
     }
 }
 
 /// Takes a sample that another job has finished.
-fn copy_finished(prepared: &OwnSample, claim: &mut Claim<'_>) {
+fn copy_finished(prepared: &OwnSample, worker: usize, claim: &mut Claim<'_>) {
     let mut record = SampleRecord { served: Form::Augmented, ..SampleRecord::start() };
     // Where it has no row the run has ended, and nobody asks what became of it.
     claim.copy_from(prepared);
     record.augment = record.started.elapsed();
-    let own = claim.take_own();
-    claim.finish(Outcome { record, finished: Instant::now(), failure: None, own, foreign: None });
+    let (own, finished) = (claim.take_own(), Instant::now());
+    claim.finish(Outcome { record, finished, worker, put_aside: false, failure: None, own, foreign: None });
 }
 
 /// The failure of a sample whose preparation panicked.

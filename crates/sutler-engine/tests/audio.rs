@@ -5,7 +5,8 @@ mod support;
 use std::sync::Arc;
 
 use sutler_engine::{
-    AudioPreparation, Engine, ErrorPolicy, Job, JobOptions, Next, Padding, ServingOrder, audio_headers,
+    AudioPreparation, Engine, ErrorPolicy, Job, JobOptions, Next, Padding, ServingOrder, Values,
+    audio_headers,
 };
 use sutler_media::audio::{Limits, Pipeline};
 use sutler_store::{Files, FolderOptions, Io, Listing, Silent};
@@ -56,7 +57,7 @@ fn every_clip_is_padded_once_on_any_number_of_threads() {
                 limits: Limits { values_max: 1 << 20 },
                 mono: true,
                 seed: 0,
-                padding: Some(Padding { value: -1.0 }),
+                padding: Some(Padding::floats(-1.0)),
             };
             let options = JobOptions { order, errors: ErrorPolicy::Skip, ..options(4, 3) };
             let job = Job::new(Arc::new(preparation), options).unwrap();
@@ -70,10 +71,11 @@ fn every_clip_is_padded_once_on_any_number_of_threads() {
                         Next::End => break,
                         Next::TimedOut => panic!("no batch came"),
                     };
-                    let padded = batch.padded(Padding { value: -1.0 }).unwrap();
+                    let padded = batch.padded(Padding::floats(-1.0)).unwrap();
                     let longest = batch.ids().iter().map(|id| length(id.0)).max().unwrap();
                     assert_eq!(padded.shape(), [batch.len(), longest]);
-                    let rows = padded.values().chunks_exact(longest).zip(batch.ids()).zip(padded.lengths());
+                    let Values::Floats(values) = padded.values() else { panic!("sound is floats") };
+                    let rows = values.chunks_exact(longest).zip(batch.ids()).zip(padded.lengths());
                     for ((row, id), &found) in rows {
                         assert_eq!(found as usize, length(id.0));
                         let (sound, rest) = row.split_at(length(id.0));

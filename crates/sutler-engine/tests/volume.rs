@@ -4,11 +4,12 @@ mod support;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sutler_core::SampleId;
 use sutler_engine::{
-    Engine, ErrorPolicy, Job, JobOptions, Next, OwnSample, Preparation, SampleRecord, ServingOrder, Target,
-    VolumePreparation,
+    Boundary, Engine, ErrorPolicy, Job, JobOptions, Next, OwnSample, Preparation, Progress, SampleRecord,
+    ServingOrder, Target, VolumePreparation,
 };
 use sutler_media::volume::{Kind, Limits, Pipeline, npy_start};
 use sutler_store::{Files, FolderOptions, Io, Listing, Silent, Source};
@@ -168,4 +169,53 @@ fn a_crop_reads_its_slabs_and_no_more() {
     let flip = r#"[{"op":"rand_flip","axes":[0],"p":0.5},"#;
     let late = preparation(&source, &crop([16; 3], 0.0).replacen('[', flip, 1));
     assert!(prepare(&late, 0).1.storage_bytes >= whole_bytes);
+}
+
+/// Everybody makes room, each time they are asked.
+struct Always;
+
+impl Boundary for Always {
+    fn parks(&mut self) -> bool {
+        true
+    }
+
+    fn asks_after(&self) -> Option<Duration> {
+        Some(Duration::ZERO)
+    }
+}
+
+#[test]
+fn a_volume_that_is_put_aside_at_every_step_comes_out_the_same() {
+    let (source, _folder) = volumes(&[]);
+    let operations = format!(
+        r#"[{{"op":"clip_normalize","min":0,"max":20000,"mean":1,"std":3}},{},{{"op":"rand_flip","axes":[0,1,2],"p":0.5}},
+            {{"op":"gaussian_noise","mean":0,"std":1,"p":0.5}}]"#,
+        crop([3, 4, 5], 0.4).trim_matches(['[', ']'])
+    );
+    let preparation = preparation(&source, &operations);
+    for epoch in 0..10 {
+        let (expected, _) = prepare(&preparation, epoch);
+        let mut workers = [preparation.preparer(), preparation.preparer()];
+        let (mut found, mut record) = (OwnSample::default(), SampleRecord::start());
+        let mut place = Target::Own(&mut found);
+        let mut steps = 0;
+        let mut progress =
+            workers[0].prepare_in_steps(SampleId(0), epoch, &mut place, &mut record, &mut Always).unwrap();
+        while let Progress::Parked(unfinished) = progress {
+            steps += 1;
+            // Another worker goes on, and has prepared another volume in between.
+            let worker = &mut workers[steps % 2];
+            let mut other = OwnSample::default();
+            let mut other_record = SampleRecord::start();
+            worker.prepare(SampleId(1), epoch, &mut Target::Own(&mut other), &mut other_record).unwrap();
+            progress = worker.go_on(unfinished, SampleId(0), &mut place, &mut record, &mut Always).unwrap();
+        }
+        assert_eq!(steps, 3, "before each operation but the crop, which is done at reading");
+        assert_eq!(found, expected);
+    }
+    let mut worker = preparation.preparer();
+    let (mut found, mut record) = (OwnSample::default(), SampleRecord::start());
+    let mut place = Target::Own(&mut found);
+    let strange = worker.go_on(Box::new(3u8), SampleId(0), &mut place, &mut record, &mut Always);
+    assert_eq!(strange.err().map(|failure| failure.kind), Some("internal"));
 }

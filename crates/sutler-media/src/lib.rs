@@ -9,6 +9,7 @@ pub mod audio;
 pub mod decode;
 mod ffi;
 pub mod image;
+pub mod text;
 pub mod volume;
 
 pub use decode::{DecodeError, Decoded, Decoder, Format, Header, Limits, Request, Scale, probe, sniff};

@@ -37,7 +37,7 @@ impl Owner {
             }
             Owner::Padded(batch) => batch
                 .block_of_padded()
-                .map_or(std::ptr::null_mut(), |padded| padded.values().as_ptr().cast_mut().cast()),
+                .map_or(std::ptr::null_mut(), |padded| padded.values().as_ptr().cast_mut()),
             Owner::Framed(batch) => batch
                 .block_of_framed()
                 .map_or(std::ptr::null_mut(), |framed| framed.block().as_ptr().cast_mut()),
@@ -125,10 +125,36 @@ impl Array {
 
     /// The samples of a batch that were padded to one block.
     pub fn padded(batch: &Arc<sutler_engine::Batch>) -> Option<Self> {
-        let shape: Vec<i64> = batch.block_of_padded()?.shape().iter().map(|&side| side as i64).collect();
+        let padded = batch.block_of_padded()?;
+        let shape: Vec<i64> = padded.shape().iter().map(|&side| side as i64).collect();
         let strides = dense(&shape);
+        let value_type = match padded.values() {
+            sutler_engine::Values::Floats(_) => ValueType::F32,
+            sutler_engine::Values::Integers(_) => ValueType::I64,
+        };
         let owner = Owner::Padded(Arc::clone(batch));
-        Some(Self { owner, shape, strides, value_type: ValueType::F32, offset: 0 })
+        Some(Self { owner, shape, strides, value_type, offset: 0 })
+    }
+
+    /// One plane of the blocks of a batch, each of which has `planes` rows of `length` whole numbers; `None` where there are none.
+    pub fn plane(
+        batch: &Arc<sutler_engine::Batch>,
+        length: usize,
+        planes: usize,
+        plane: usize,
+    ) -> Option<Self> {
+        let row = length.checked_mul(planes)?;
+        let bytes = row.checked_mul(batch.len())?.checked_mul(size_of::<i64>())?;
+        if plane >= planes || bytes > batch.memory()?.len() {
+            return None;
+        }
+        Some(Self {
+            owner: Owner::Batch(Arc::clone(batch)),
+            shape: vec![batch.len() as i64, length as i64],
+            strides: vec![row as i64, 1],
+            value_type: ValueType::I64,
+            offset: plane * length * size_of::<i64>(),
+        })
     }
 
     /// The pictures of a batch that were framed.
@@ -169,12 +195,21 @@ impl Array {
 
     /// One sample of floats with a buffer of its own.
     pub fn floats(sample: sutler_engine::OwnSample) -> Self {
+        Self::own(sample, ValueType::F32)
+    }
+
+    /// One sample of whole numbers with a buffer of its own.
+    pub fn tokens(sample: sutler_engine::OwnSample) -> Self {
+        Self::own(sample, ValueType::I64)
+    }
+
+    fn own(sample: sutler_engine::OwnSample, value_type: ValueType) -> Self {
         let [outer, inner, last] = sample.shape.map(i64::from);
         // Axes that the sample does not have are 0.
         let shape: Vec<i64> = [outer, inner].into_iter().filter(|&side| side > 0).chain([last]).collect();
         let strides = dense(&shape);
         let owner = Owner::Bytes(Arc::new(sample.data));
-        Self { owner, shape, strides, value_type: ValueType::F32, offset: 0 }
+        Self { owner, shape, strides, value_type, offset: 0 }
     }
 
     /// All images of a batch of volumes of one size, and all their labels.

@@ -74,8 +74,30 @@ impl Batch {
     /// The samples as one array, shorter ones followed by this value, and how long each is; `None` where they differ in more
     /// than their length.
     fn padded(&self, value: f32) -> Option<(Array, Array)> {
-        let lengths = self.inner.padded(Padding { value })?.lengths().to_vec();
+        let lengths = self.inner.padded(Padding::floats(value))?.lengths().to_vec();
         Some((Array::padded(&self.inner)?, Array::integers(lengths)))
+    }
+
+    /// The lines of text as one array of padded tokens, and how many tokens each has; `None` where they were not put together.
+    fn padded_tokens(&self) -> Option<(Array, Array)> {
+        let lengths = self.inner.block_of_padded()?.lengths().to_vec();
+        Some((Array::padded(&self.inner)?, Array::integers(lengths)))
+    }
+
+    /// The lines of text one by one, as tokens. The second call finds none.
+    fn take_tokens(&self) -> Vec<Array> {
+        self.inner.take_owned().into_iter().map(Array::tokens).collect()
+    }
+
+    /// The lines of text one by one, as UTF-8. The second call finds none.
+    fn take_text(&self) -> Vec<Array> {
+        self.inner.take_owned().into_iter().map(|sample| Array::bytes(sample.data)).collect()
+    }
+
+    /// One plane of all blocks of packed text: their tokens, or what else they tell.
+    fn plane(&self, length: usize, planes: usize, plane: usize) -> PyResult<Array> {
+        Array::plane(&self.inner, length, planes, plane)
+            .ok_or_else(|| PyValueError::new_err("the batch holds no blocks of this length"))
     }
 
     /// The pictures as one array, each in a frame whose sides are multiples of `multiple`, and what is on them.

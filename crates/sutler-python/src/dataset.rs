@@ -43,13 +43,15 @@ pub fn listing_error(error: &StoreError) -> PyErr {
         "missing" | "no_classes" | "empty_classes" | "no_pairs" => PyFileNotFoundError::new_err(text),
         "not_a_folder" => PyNotADirectoryError::new_err(text),
         "denied" => PyPermissionError::new_err(text),
-        "manifest" | "too_many_samples" | "scheme" | "two_of_a_kind" => PyValueError::new_err(text),
+        "manifest" | "too_many_samples" | "scheme" | "two_of_a_kind" | "compressed" | "too_large" => {
+            PyValueError::new_err(text)
+        }
         _ => PyOSError::new_err(text),
     }
 }
 
-/// Calls a Python function a few times a second with the number of files listed so far.
-struct PythonProgress {
+/// Calls a Python function a few times a second with the number of files listed so far, or of whatever else is counted.
+pub struct PythonProgress {
     callback: Py<PyAny>,
     files: AtomicU64,
     /// When the function was last called. Whoever finds it locked leaves the call to the one who holds it.
@@ -60,7 +62,7 @@ impl PythonProgress {
     /// Often enough to look alive, seldom enough to cost nothing.
     const INTERVAL: Duration = Duration::from_millis(100);
 
-    fn new(callback: Py<PyAny>) -> Self {
+    pub fn new(callback: Py<PyAny>) -> Self {
         Self { callback, files: AtomicU64::new(0), called: Mutex::new(Instant::now()) }
     }
 }

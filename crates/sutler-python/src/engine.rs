@@ -10,8 +10,8 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use sutler_core::{CrewLimits, SampleId, counted};
 use sutler_engine::{
-    Canceller, Connection, JobOptions, Key, Next, Pool, ProcessOptions, ProcessPreparation, Revive, RunError,
-    ServingOrder,
+    BatchEntry, Canceller, Connection, Fill, Handling, JobOptions, Key, Next, Padding, Pool, ProcessOptions,
+    ProcessPreparation, Revive, RunError, ServingOrder,
 };
 use sutler_media::{DType, Layout, OutputSpec};
 use sutler_service::spec::{EpochSpec, JobError, JobSpec, Memory, PolicySpec, SequenceSpec};
@@ -25,6 +25,7 @@ use crate::errors::run_error;
 use crate::handover::Handover;
 use crate::pipeline::{Pipeline, VolumeOutput};
 use crate::served::Served;
+use crate::text::Text;
 
 /// How long a waiting consumer may keep Ctrl-C waiting.
 pub const SIGNAL_CHECK: Duration = Duration::from_millis(50);
@@ -224,11 +225,13 @@ fn serving_order(lateness: Option<u32>) -> ServingOrder {
     lateness.map_or(ServingOrder::Strict, |lateness| ServingOrder::Ready { lateness })
 }
 
-/// The way to a worker as Python tells it: a socket that it has detached from its own object, and for a thread the counter.
-type Way = (i32, Option<Py<Handover>>);
+/// The way to a worker as Python tells it: a socket that it has detached from its own object, for a thread the counter, and for
+/// a process its number.
+type Way = (i32, Option<Py<Handover>>, Option<i32>);
 
-fn connect((descriptor, handover): Way) -> Connection {
+fn connect((descriptor, handover, process): Way) -> Connection {
     Connection {
+        process,
         socket: UnixStream::from(crate::dlpack::take_descriptor(descriptor)),
         handover: handover.map(|handover| handover.get().engine_side()),
     }
@@ -287,9 +290,10 @@ pub struct Job {
 #[pymethods]
 impl Job {
     /// A job whose samples are prepared by worker processes or threads. `revive` is called with a worker's number to start
-    /// it anew and returns the way to it, `is_alive` to tell whether it runs, `post_mortem` how it ended.
+    /// it anew and returns the way to it, `is_alive` to tell whether it runs, `post_mortem` how it ended. Where they are `elastic`, workers come and
+    /// go with the engine's threads.
     #[staticmethod]
-    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, cache=None, hand_over=false))]
+    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, elastic=false, cache=None, hand_over=false))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
         batch_size: usize,
@@ -304,6 +308,7 @@ impl Job {
         errors_max: Option<u64>,
         errors_rate: Option<f64>,
         lateness: Option<u32>,
+        elastic: bool,
         cache: Option<&Cache>,
         hand_over: bool,
     ) -> PyResult<Self> {
@@ -313,6 +318,7 @@ impl Job {
             retry: policy != PolicySpec::Raise,
             slots: batches_ahead + batches_held,
             whole_batches,
+            elastic,
             cache: cache.map(|cache| Arc::clone(&cache.inner)),
             hand_over,
         });
@@ -333,6 +339,42 @@ impl Job {
         let work = Work::Here(inner);
         let layout = Layout::Nchw;
         Ok(Self { work, samples, output, volumes: None, layout, processes: Some(processes) })
+    }
+
+    /// A job whose samples are lines of text, or blocks of them, in another order in every epoch if there is a seed to `shuffle` by. Lines are
+    /// padded with the token `pad` to a multiple of `pad_multiple`, where it is given.
+    #[staticmethod]
+    #[pyo3(signature = (text, *, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shuffle=None, pad=None, pad_multiple=1))]
+    #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
+    fn with_text(
+        text: &Text,
+        batch_size: usize,
+        batches_ahead: usize,
+        batches_held: usize,
+        in_step: bool,
+        errors: &str,
+        errors_max: Option<u64>,
+        errors_rate: Option<f64>,
+        lateness: Option<u32>,
+        shuffle: Option<u64>,
+        pad: Option<i64>,
+        pad_multiple: usize,
+    ) -> PyResult<Self> {
+        let padding = pad.map(|value| Padding { fill: Fill::Integer(value), multiple: pad_multiple });
+        let options = JobOptions {
+            batch_size,
+            batches_ahead,
+            batches_held,
+            errors: parse_policy(errors, errors_max, errors_rate)?.into(),
+            go_on: false,
+            in_step,
+            order: serving_order(lateness),
+        };
+        let inner = sutler_engine::Job::new(text.preparation(shuffle, padding), options)
+            .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+        let output = OutputSpec { dtype: DType::U8, size: None };
+        let (work, samples, layout) = (Work::Here(inner), text.samples(), Layout::Nchw);
+        Ok(Self { work, samples, output, volumes: None, layout, processes: None })
     }
 
     /// Talks to these workers from now on; the job takes the sockets over.
@@ -482,6 +524,18 @@ impl Job {
             Work::Agent(job) => Ok(py.detach(|| job.metrics()).to_string()),
         }
     }
+
+    /// The latest batches and samples one by one, and how the times of stages are spread, as JSON. Times are seconds since
+    /// a moment that is `age` seconds ago. An agent's job has its batches alone.
+    fn timeline(&self) -> PyResult<String> {
+        let (timeline, quantiles) = match &self.work {
+            Work::Here(job) => (job.metrics().timeline(), job.metrics().quantiles()),
+            Work::Agent(job) => (job.timeline(), Vec::new()),
+        };
+        let age = timeline.origin.elapsed().as_secs_f64();
+        let told = serde_json::json!({ "age": age, "timeline": timeline, "quantiles": quantiles });
+        serde_json::to_string(&told).map_err(value_error)
+    }
 }
 
 /// An epoch, and who runs it.
@@ -495,6 +549,20 @@ impl OpenRun {
         match self {
             Self::Here(run) => run.next(timeout).map_err(ClientError::from),
             Self::Agent(run) => run.next(timeout),
+        }
+    }
+
+    fn handed_over(&mut self, handling: Handling) {
+        match self {
+            Self::Here(run) => run.handed_over(handling),
+            Self::Agent(run) => run.handed_over(handling),
+        }
+    }
+
+    fn last_delivery(&self) -> Option<BatchEntry> {
+        match self {
+            Self::Here(run) => run.last_delivery(),
+            Self::Agent(run) => run.last_delivery(),
         }
     }
 }
@@ -604,6 +672,23 @@ impl Run {
                 }
             }
         }
+    }
+
+    /// The trainer has the latest batch in its hands only now: until then it was transformed or collated (`prepared`), or
+    /// put where the trainer wants it.
+    fn handed_over(&self, prepared: bool) {
+        let handling = if prepared { Handling::Prep } else { Handling::Transport };
+        let mut run = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(run) = run.as_mut() {
+            run.handed_over(handling);
+        }
+    }
+
+    /// The seconds of fetch, prep and transport in the wait for the latest batch, and how many samples that has.
+    fn last_delivery(&self) -> (f64, f64, f64, usize) {
+        let run = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = run.as_ref().and_then(OpenRun::last_delivery).unwrap_or_default();
+        (last.fetch, last.prep, last.transport, last.samples)
     }
 
     /// Calls the rest of the epoch off, also while another thread waits for a batch.

@@ -1,6 +1,7 @@
 //! The native module `sutler._sutler`: thin, private, and free of decisions. `python/sutler` is what users see.
 
 mod agent;
+mod analyse;
 mod array;
 mod batch;
 mod cache;
@@ -14,6 +15,7 @@ mod pipeline;
 mod plan;
 mod prepare;
 mod served;
+mod text;
 
 use std::path::PathBuf;
 
@@ -39,6 +41,11 @@ mod _sutler {
     #[pymodule_export]
     use crate::agent::{agent_socket, agent_status};
     #[pymodule_export]
+    use crate::analyse::{
+        advise, attribute_stalls, confidence, fetch_rate, predict_rate, read_samples, recall_samples,
+        storage_behind,
+    };
+    #[pymodule_export]
     use crate::array::Array;
     #[pymodule_export]
     use crate::batch::Batch;
@@ -58,13 +65,24 @@ mod _sutler {
     use crate::prepare::prepare_volumes;
     #[pymodule_export]
     use crate::served::{Positions, Served};
+    #[pymodule_export]
+    use crate::text::{Text, Tokenizer, is_json_lines, text_files_in};
 
     use super::*;
 
     /// Runs the command line with these arguments (without the program's name) and returns its exit code.
     #[pyfunction]
     fn command_line(py: Python<'_>, arguments: Vec<String>, python: String) -> u8 {
-        py.detach(|| sutler_cli::run(&arguments, Some(&python)))
+        let analyse = |request: &sutler_cli::Analyze| {
+            let request = serde_json::to_string(request)?;
+            Python::attach(|py| {
+                let command = py.import("sutler.analysis.command")?;
+                command.call_method1("run", (request,))?.extract::<Option<String>>()
+            })
+            .map_err(|error| error.to_string())?
+            .map_or(Ok(()), |reason| Err(reason.into()))
+        };
+        py.detach(|| sutler_cli::run(&arguments, Some(&python), &analyse))
     }
 
     /// How many cores this process may use.

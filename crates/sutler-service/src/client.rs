@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sutler_core::OrderError;
-use sutler_engine::{Arena, BlockShape, Engine, Failure, Job, Pool, RowSpec, RunError};
+use sutler_engine::{Arena, BlockShape, Engine, Failure, Job, Pool, RowSpec, RunError, Timeline};
 use sutler_store::Files;
 
 use crate::agent::say;
@@ -224,6 +224,12 @@ impl RemoteJob {
             self.refresh();
         }
         self.figures().snapshot()
+    }
+
+    /// The latest batches. Their samples are the agent's business.
+    #[must_use]
+    pub fn timeline(&self) -> Timeline {
+        self.figures().timeline()
     }
 
     /// Hangs up on the agent. What was delivered stays valid; runs are over.

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use sutler_engine::Counts;
+use sutler_engine::{Batch, BatchEntry, Counts, Delivery, Handling, Timeline, Waits};
 
 /// How often figures travel with batches: finding quantiles takes longer than sending a small batch.
 pub const FIGURES_EVERY: Duration = Duration::from_millis(100);
@@ -26,8 +26,8 @@ pub struct Figures {
     batches: u64,
     failed: u64,
     counts: Counts,
-    waited: Duration,
-    trained: Duration,
+    /// What the trainer waited for, as it is known here.
+    waits: Waits,
 }
 
 /// When a run's consumer was last answered, and since when it waits.
@@ -63,23 +63,51 @@ impl Figures {
         self.before = sum(&self.before, &now);
     }
 
-    /// A batch was delivered.
-    pub fn delivered(&mut self, clock: &mut Clock, samples: usize, counts: Counts) {
-        self.samples += samples as u64;
+    /// A batch was delivered; so many others are here behind it.
+    pub fn delivered(&mut self, clock: &mut Clock, batch: &Batch, behind: usize, counts: Counts) {
+        self.samples += batch.len() as u64;
         self.batches += 1;
         self.count(counts);
-        let now = Instant::now();
-        let asked = clock.waiting_since.take().unwrap_or(now);
-        self.waited += now.saturating_duration_since(asked);
-        if let Some(answered) = clock.answered.replace(now) {
-            self.trained += asked.saturating_duration_since(answered);
+        let answered = Instant::now();
+        let requested = clock.waiting_since.take().unwrap_or(answered);
+        let previous = clock.answered.replace(answered);
+        let ready = batch.made().map_or(requested, |made| made.ready);
+        let delivery = Delivery {
+            batch: batch.index,
+            samples: batch.len(),
+            requested,
+            ready,
+            answered,
+            previous,
+            ready_batches: if ready <= requested { 1 + behind } else { 0 },
+        };
+        let course = batch.made().map(|made| made.course.clone()).unwrap_or_default();
+        self.waits.deliver(&delivery, &course);
+    }
+
+    /// The batch that was delivered last is in the consumer's hands only now.
+    pub fn handled(&mut self, clock: &mut Clock, handling: Handling) {
+        if let Some(answered) = clock.answered.as_mut() {
+            let now = Instant::now();
+            self.waits.handle(handling, *answered, now);
+            *answered = now;
         }
+    }
+
+    /// What the latest request came to.
+    pub fn last_delivery(&mut self) -> Option<BatchEntry> {
+        self.waits.timeline.last_batch().copied()
+    }
+
+    /// The latest batches.
+    pub fn timeline(&self) -> Timeline {
+        self.waits.timeline.clone()
     }
 
     /// The consumer came back from its last batch and found the epoch finished.
     pub fn ended(&mut self, clock: &mut Clock) {
         if let (Some(answered), Some(asked)) = (clock.answered.take(), clock.waiting_since.take()) {
-            self.trained += asked.saturating_duration_since(answered);
+            self.waits.end(answered, asked);
         }
     }
 
@@ -99,24 +127,16 @@ impl Figures {
             Value::Object(all) => all,
             _ => Map::new(),
         };
-        let part = |name: &str| all.get("stalls").and_then(|stalls| stalls[name].as_f64()).unwrap_or(0.0);
-        let waited = self.waited.as_secs_f64();
-        let (fetch, prep) = (part("fetch").min(waited), part("prep"));
-        let prep = prep.min(waited - fetch);
-        let trained = self.trained.as_secs_f64();
         all.insert("samples".into(), self.samples.into());
         all.insert("batches".into(), self.batches.into());
         all.insert("failed".into(), self.failed.into());
         if let Ok(Value::Object(counts)) = serde_json::to_value(self.counts) {
             all.extend(counts);
         }
-        all.insert("seconds".into(), (waited + trained).into());
-        all.insert("wait_seconds".into(), waited.into());
-        let transport = waited - fetch - prep;
-        all.insert(
-            "stalls".into(),
-            json!({ "fetch": fetch, "prep": prep, "transport": transport, "trainer": trained }),
-        );
+        all.insert("seconds".into(), self.waits.seconds.into());
+        all.insert("wait_seconds".into(), self.waits.wait_seconds.into());
+        all.insert("stalls".into(), json!(self.waits.stalls));
+        all.insert("ready".into(), json!(self.waits.ready));
         Value::Object(all)
     }
 }
@@ -169,6 +189,9 @@ fn mix(one: &Map<String, Value>, other: &Map<String, Value>) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use sutler_core::{Course, SampleId, Span};
+    use sutler_engine::{BlockShape, Made, Received, RowSpec};
+
     use super::*;
 
     #[test]
@@ -195,23 +218,45 @@ mod tests {
         );
     }
 
+    /// A batch of four samples that were read and then decoded, each for a millisecond, until now.
+    fn batch() -> Batch {
+        let span = Span { begun: 0, fetched: 1_000_000, finished: 2_000_000 };
+        let made = Made { course: Course::of(&[span], 0, 2_000_000), ready: Instant::now() };
+        let samples = Received { ids: vec![SampleId(0); 4], made: Some(made), ..Received::default() };
+        Batch::received(0, BlockShape { row: RowSpec::Varies, beside: 0 }, None, samples)
+    }
+
     #[test]
     fn the_parts_of_the_time_add_up() {
         let mut figures = Figures::default();
+        // What the agent waited, since it was asked ahead of the trainer, is not what the trainer waited.
         figures.note(json!({ "stalls": { "fetch": 1e9, "prep": 1.0 }, "storage_reads": 99 }));
         let mut clock = Clock::default();
         clock.ask();
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(4));
         let counts = Counts { storage_reads: 3, ..Counts::default() };
-        figures.delivered(&mut clock, 4, counts);
+        figures.delivered(&mut clock, &batch(), 0, counts);
         figures.count(counts);
+        figures.handled(&mut clock, Handling::Transport);
         clock.ask();
         figures.ended(&mut clock);
         let all = figures.snapshot();
         let part = |name: &str| all["stalls"][name].as_f64().unwrap();
         let parts = part("fetch") + part("prep") + part("transport") + part("trainer");
         assert!((parts - all["seconds"].as_f64().unwrap()).abs() < 1e-9, "{all}");
+        assert!((part("fetch") - part("prep")).abs() < 1e-6 && part("fetch") > 0.001, "{all}");
         assert_eq!((&all["samples"], &all["batches"]), (&json!(4), &json!(1)));
         assert_eq!(all["storage_reads"], 6, "whatever the agent said");
+        assert_eq!(all["ready"], json!([1]));
+    }
+
+    #[test]
+    fn a_batch_that_came_before_it_was_asked_for_was_ready() {
+        let mut figures = Figures::default();
+        let mut clock = Clock::default();
+        let early = batch();
+        clock.ask();
+        figures.delivered(&mut clock, &early, 2, Counts::default());
+        assert_eq!(figures.snapshot()["ready"], json!([0, 0, 0, 1]));
     }
 }

@@ -8,13 +8,13 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sutler_core::SampleId;
+use sutler_core::{Course, SampleId};
 use sutler_engine::{Counts, Failure, RunError};
 
 use crate::spec::{EpochSpec, JobSpec};
 
 /// Changes whenever an agent and a client of different versions would misunderstand each other.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// The number of a connection's first request, which is the greeting.
 pub const HELLO: u64 = 1;
@@ -118,6 +118,10 @@ pub struct Delivered {
     pub positions: Vec<u32>,
     /// How much of the epoch's sequence all ranks have consumed with it, where batches are served in order.
     pub consumed: u64,
+    /// What its samples were at until it was ready, which is so many nanoseconds ago: what a trainer that waited for it was
+    /// waiting for.
+    pub course: Course,
+    pub ready_for_nanos: u64,
     /// Samples that failed since the batch before it.
     pub failures: Vec<Bad>,
     /// What was counted since the batch before it.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sutler_core::{EpochPlan, Ledger, SampleId};
-use sutler_engine::{Batch, Counts, Next, OwnSample, Received, Run, RunError};
+use sutler_engine::{Batch, BatchEntry, Counts, Handling, Made, Next, OwnSample, Received, Run, RunError};
 
 use crate::client::{Alone, ClientError, Life, RemoteJob, Standing, batches_together, nonsense};
 use crate::connection::Reply;
@@ -308,6 +308,10 @@ impl RemoteRun {
             labels: delivered.labels,
             positions: delivered.positions,
             owned,
+            // A batch that lay in the socket for a while was ready even earlier; nobody waited for that one then.
+            made: Instant::now()
+                .checked_sub(Duration::from_nanos(delivered.ready_for_nanos))
+                .map(|ready| Made { course: delivered.course, ready }),
         };
         let batch = Batch::received(delivered.index, agent.shape, memory, samples);
         if let Some(figures) = delivered.figures {
@@ -317,6 +321,17 @@ impl RemoteRun {
         let Delivered { consumed, failures, counts, .. } = delivered;
         self.arrived.push_back(Arrived { batch, consumed, failures, counts });
         Ok(())
+    }
+
+    /// The consumer has the batch that was answered last in its hands only now; see [`Run::handed_over`].
+    pub fn handed_over(&mut self, handling: Handling) {
+        self.job.figures().handled(&mut self.clock, handling);
+    }
+
+    /// What the latest request of this job for a batch came to.
+    #[must_use]
+    pub fn last_delivery(&self) -> Option<BatchEntry> {
+        self.job.figures().last_delivery()
     }
 
     /// Gives the consumer a batch that has come.
@@ -332,7 +347,7 @@ impl RemoteRun {
         if self.job.spec().lateness.is_none() {
             self.consumed = consumed;
         }
-        self.job.figures().delivered(&mut self.clock, batch.len(), counts);
+        self.job.figures().delivered(&mut self.clock, batch, self.arrived.len(), counts);
     }
 
     /// A batch has come: the rest of the epoch is what comes after it.
@@ -358,7 +373,8 @@ impl RemoteRun {
         let (run, noted) = match &mut self.alone {
             Some(begun) => begun,
             None => {
-                let run = self.rest.start(&alone.engine, &alone.job).map_err(|error| refused(&error))?;
+                let mut run = self.rest.start(&alone.engine, &alone.job).map_err(|error| refused(&error))?;
+                run.keep_courses();
                 for request in self.drawn.requests(self.number, self.rest.sequence) {
                     change(&run, request)?;
                 }

@@ -27,6 +27,10 @@ const NEXT_PATIENCE: Duration = Duration::from_millis(50);
 /// so this delays a batch and not those behind it.
 const COMPANY_PATIENCE: Duration = Duration::from_micros(500);
 
+/// In how many slices the course of a batch is told. Batches of few samples are told exactly; those of many, which take a
+/// while, to a part in 24 of that.
+const COURSE_SLICES: usize = 24;
+
 /// A request that cannot be granted.
 struct Refused(Refusal, String);
 
@@ -99,10 +103,11 @@ impl<'a> Session<'a> {
             Request::Open { job } => self.open(*job)?,
             Request::Start { run, epoch } => {
                 let job = self.job.as_ref().ok_or_else(no_job)?;
-                let started = epoch
+                let mut started = epoch
                     .check_part(self.samples)
                     .and_then(|()| epoch.start(self.agent.engine(), job))
                     .map_err(|error| Refused(Refusal::Value, error.to_string()))?;
+                started.keep_courses();
                 let batches = started.batches();
                 self.progress = Some((run, Progress { epoch: epoch.epoch, batches: 0, planned: batches }));
                 self.runs.insert(run, started);
@@ -268,6 +273,10 @@ impl<'a> Session<'a> {
             labels: batch.labels().to_vec(),
             positions: batch.positions().to_vec(),
             consumed,
+            course: batch.made().map(|made| made.course.coarse(COURSE_SLICES)).unwrap_or_default(),
+            ready_for_nanos: batch
+                .made()
+                .map_or(0, |made| u64::try_from(made.ready.elapsed().as_nanos()).unwrap_or(u64::MAX)),
             failures,
             counts: self.new_counts(job),
             figures: if due { Some(figures(job)?) } else { None },

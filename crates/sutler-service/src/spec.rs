@@ -371,7 +371,7 @@ impl JobSpec {
                 let pipeline = audio::Pipeline::from_json(&self.operations)
                     .map_err(|error| JobError::Pipeline(error.to_string()))?;
                 // Another process is sent the samples as they are, and pads them itself.
-                let padding = self.pad.filter(|_| memory == Memory::Own).map(|value| Padding { value });
+                let padding = self.pad.filter(|_| memory == Memory::Own).map(Padding::floats);
                 Arc::new(AudioPreparation {
                     source,
                     pipeline: Arc::new(pipeline),

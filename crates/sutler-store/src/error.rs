@@ -176,6 +176,66 @@ pub enum StoreError {
         bytes_found: Option<u64>,
     },
 
+    /// A file of lines is not the one whose lines were found.
+    #[error(
+        "{} was changed after its lines had been found: what was a line's beginning is none any more. Make the dataset \
+         anew once nobody writes to the file.",
+        path.display()
+    )]
+    LinesMoved {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// A line that is no sample's.
+    #[error(
+        "{}:{line} has more than 4 GiB. One line is one sample; check that the file is text with line ends.",
+        path.display()
+    )]
+    LongLine {
+        /// The file.
+        path: PathBuf,
+        /// Which line, counted from 1.
+        line: u64,
+    },
+
+    /// A compressed file that cannot be read.
+    #[error("Cannot decompress {}: {reason}. Fetch or compress the file anew.", path.display())]
+    Compressed {
+        /// The file.
+        path: PathBuf,
+        /// What the decoder said.
+        reason: String,
+    },
+
+    /// There is nowhere to put what was in a compressed file.
+    #[error(
+        "Cannot decompress {} into {}: {source}. Make room there, pass another cache_folder, or decompress the file \
+         yourself.",
+        path.display(), folder.display()
+    )]
+    NoRoom {
+        /// The compressed file.
+        path: PathBuf,
+        /// The folder.
+        folder: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+
+    /// A folder without files of text.
+    #[error(
+        "There are no files of text in {}: none ends in {}, perhaps followed by .gz or .zst. Pass the files \
+         themselves, or a pattern such as \"folder/*.log\".",
+        path.display(), extensions.join(", ")
+    )]
+    NoText {
+        /// The folder.
+        path: PathBuf,
+        /// What was looked for.
+        extensions: Vec<String>,
+    },
+
     /// The file system does not do direct I/O.
     #[error(
         "{} cannot be read past the page cache: its file system ({filesystem}) refuses direct I/O. Pass io=\"buffered\".",
@@ -223,7 +283,11 @@ impl StoreError {
             Self::TooManySamples(_) => "too_many_samples",
             Self::NotAFile { .. } => "not_a_file",
             Self::TooLarge { .. } => "too_large",
-            Self::Changed { .. } => "changed",
+            Self::Changed { .. } | Self::LinesMoved { .. } => "changed",
+            Self::LongLine { .. } => "too_large",
+            Self::Compressed { .. } => "compressed",
+            Self::NoRoom { .. } => "no_room",
+            Self::NoText { .. } => "missing",
             Self::DirectRefused { .. } => "direct_refused",
             Self::List { source, .. } | Self::Read { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => "missing",

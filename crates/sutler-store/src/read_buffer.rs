@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
@@ -139,6 +139,18 @@ impl ReadBuffer {
         self.bytes_read += wanted;
         Ok(&self.bytes[start..filled])
     }
+
+    /// Reads parts of an open file, one after the other; less than all of them where the file ends before.
+    pub(crate) fn read_parts(&mut self, file: &impl AsFd, parts: &[(u64, usize)]) -> Result<&[u8], Errno> {
+        let start = make_room(&mut self.bytes, parts.iter().map(|(_, length)| length).sum(), 1);
+        let mut end = start;
+        for &(offset, length) in parts {
+            end += read_from(file, offset, &mut self.bytes[end..end + length])?;
+        }
+        self.samples_read += 1;
+        self.bytes_read += (end - start) as u64;
+        Ok(&self.bytes[start..end])
+    }
 }
 
 /// Fills `space` from this place of the file on.
@@ -149,23 +161,28 @@ fn read_exactly(
     offset: u64,
     space: &mut [u8],
 ) -> Result<(), StoreError> {
+    match read_from(file, offset, space) {
+        Ok(filled) if filled == space.len() => Ok(()),
+        Ok(filled) => {
+            let bytes_found = Some(offset + filled as u64);
+            Err(StoreError::Changed { path: owned(path), bytes_opened: size, bytes_found })
+        }
+        Err(errno) => Err(read_failure(path, errno)),
+    }
+}
+
+/// Fills the space from a place in a file on, as far as the file goes, and tells how far that was.
+fn read_from(file: &impl AsFd, offset: u64, space: &mut [u8]) -> Result<usize, Errno> {
     let mut filled = 0;
     while filled < space.len() {
         match rustix::io::pread(file, &mut space[filled..], offset + filled as u64) {
-            Ok(0) => {
-                let found = Some(offset + filled as u64);
-                return Err(StoreError::Changed {
-                    path: owned(path),
-                    bytes_opened: size,
-                    bytes_found: found,
-                });
-            }
+            Ok(0) => break,
             Ok(read) => filled += read,
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(read_failure(path, errno)),
+            Err(errno) => return Err(errno),
         }
     }
-    Ok(())
+    Ok(filled)
 }
 
 /// Opens the file whose path `write_path` writes, which must be one and no larger than allowed, and tells its size.

@@ -22,6 +22,11 @@ _DATASETS: dict[Medium, str] = {
 class MediaTransform(Transform):
     """The base of the transforms on sound and on volumes."""
 
+    @property
+    def dataset(self) -> str:
+        """The dataset that runs it."""
+        return _DATASETS[self.medium]
+
     def _before(self) -> list[Op]:
         """What must come before it so that it can be checked alone."""
         return []
@@ -38,5 +43,5 @@ class MediaTransform(Transform):
         """Raises: it runs in a dataset."""
         raise TypeError(
             f"Sutler's transforms on {self.medium} describe a pipeline; pass {type(self).__name__} to "
-            f"{_DATASETS[self.medium]}"
+            f"{self.dataset}"
         )

@@ -48,7 +48,9 @@ class Resample(MediaTransform):
     ) -> None:
         if spacing is not None:
             if orig_freq is not None or new_freq is not None:
-                raise TypeError("Resample takes a rate, for sound, or a spacing, for volumes; pass one of them")
+                raise TypeError(
+                    "Resample takes a rate, for sound, or a spacing, for volumes; pass one of them"
+                )
             self.spacing = [float(distance) for distance in spacing]
             if len(self.spacing) != 3:
                 raise ValueError(f"spacing should be three distances, got {spacing!r}")

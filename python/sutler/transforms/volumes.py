@@ -29,10 +29,10 @@ class RandBalancedCrop(VolumeTransform):
     """Cut a block out of image and labels: at times over something that is labelled, else anywhere.
 
     To place it over something, one of the labels above 0 that the volume has is drawn, and one of the two largest
-    connected parts of it (connected along the axes, not over corners; the largest by the block they fill). What the crop
-    has beyond the part is split at random over both sides, as far as the volume goes; if the part is longer than the
-    crop, the crop lies somewhere in it. Volumes without labels are cropped anywhere. Where the parts are is found once
-    for each sample and kept.
+    connected parts of it: connected along the axes, not over corners, and the largest by the block they fill. What the
+    crop has beyond the part is split at random over both sides, as far as the volume goes; if the part is longer than
+    the crop, the crop lies somewhere in it. Volumes without labels are cropped anywhere. Where the parts are is found
+    once for each sample and kept.
 
     Args:
         patch_size: the three sides of the block; a single number stands for all.

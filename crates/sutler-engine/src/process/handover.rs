@@ -28,4 +28,6 @@ pub struct Connection {
     pub socket: UnixStream,
     /// What else there is between us and a worker that is a thread of this process.
     pub handover: Option<Arc<dyn Handover>>,
+    /// The number of the process that it is, where it is one.
+    pub process: Option<i32>,
 }

@@ -104,6 +104,7 @@ pub struct Link {
     /// The set of workers it belongs to.
     generation: u64,
     socket: UnixStream,
+    process: Option<i32>,
     schema_sent: bool,
     cache_sent: bool,
     /// The counter between us, where it is a thread of this process.
@@ -114,7 +115,7 @@ pub struct Link {
 
 impl Link {
     pub fn new(worker: usize, generation: u64, connection: Connection) -> Self {
-        let Connection { socket, handover } = connection;
+        let Connection { socket, handover, process } = connection;
         // Only a duration of zero is refused.
         let _ = socket.set_read_timeout(Some(LOOK_EVERY));
         Self {
@@ -122,6 +123,7 @@ impl Link {
             birth: BIRTHS.fetch_add(1, Ordering::Relaxed),
             generation,
             socket,
+            process,
             schema_sent: false,
             cache_sent: false,
             handover,
@@ -145,6 +147,11 @@ impl Link {
 
     pub fn birth(&self) -> u64 {
         self.birth
+    }
+
+    /// The number of the worker's process, where it is one.
+    pub fn process(&self) -> Option<i32> {
+        self.process
     }
 
     /// Tells the worker about shared memory, once.

@@ -69,6 +69,9 @@ pub struct ProcessOptions {
     pub slots: usize,
     /// Whether a batch is one worker's: where the workers collate, or the dataset is asked for many samples at once.
     pub whole_batches: bool,
+    /// Whether workers come and go with the engine's threads: one is started when a thread has none, and ends when its thread
+    /// goes off duty.
+    pub elastic: bool,
     /// Where the deterministic part of samples is kept, in memory that other processes can map.
     pub cache: Option<Arc<Cache>>,
     /// Whether a worker may let a sample stand between two transforms and take up another. It then runs the other in another of its threads.
@@ -90,6 +93,7 @@ struct Shared {
     retry: bool,
     slots: usize,
     whole_batches: bool,
+    elastic: bool,
     keeping: Option<Keeping>,
     hand_over: bool,
     /// Samples that workers let stand and nobody will go on with.
@@ -114,6 +118,8 @@ struct Workers {
     idle: Vec<Link>,
     /// A second handle to every socket, to hang up on workers that somebody waits for.
     sockets: Vec<Option<UnixStream>>,
+    /// The numbers of workers that have ended because nobody needed them.
+    retired: Vec<usize>,
     /// Whether we hung up ourselves, so that nobody need ask what became of a worker: whoever started them may be
     /// on the way out, too.
     ended: bool,
@@ -148,6 +154,7 @@ impl ProcessPreparation {
                 retry: options.retry,
                 slots: options.slots,
                 whole_batches: options.whole_batches,
+                elastic: options.elastic,
                 keeping: options.cache.map(Keeping::new),
                 under_way: Mutex::default(),
                 hand_over: options.hand_over,
@@ -166,6 +173,7 @@ impl ProcessPreparation {
         workers.ended = false;
         workers.idle.clear();
         workers.sockets.clear();
+        workers.retired.clear();
         let generation = workers.generation;
         for (number, connection) in connections.into_iter().enumerate() {
             workers.sockets.push(Some(connection.socket.try_clone()?));
@@ -235,7 +243,7 @@ impl Preparation for ProcessPreparation {
     }
 
     fn preparer(&self) -> Box<dyn Preparer> {
-        Box::new(ProcessPreparer { shared: Arc::clone(&self.shared), link: None, mean: None })
+        Box::new(ProcessPreparer { shared: Arc::clone(&self.shared), link: None, is_new: false, mean: None })
     }
 }
 
@@ -243,6 +251,8 @@ struct ProcessPreparer {
     shared: Arc<Shared>,
     /// The worker this preparer talks to; `None` before the first order, and when there are too few.
     link: Option<Link>,
+    /// Whether the latest order was the first for this worker, which had to begin first.
+    is_new: bool,
     /// A moving average of the time a sample takes.
     mean: Option<Duration>,
 }
@@ -251,8 +261,18 @@ impl Drop for ProcessPreparer {
     fn drop(&mut self) {
         if let Some(link) = self.link.take() {
             let mut workers = self.shared.workers();
-            if link.generation() == workers.generation {
+            if link.generation() != workers.generation {
+                return;
+            }
+            if !self.shared.elastic {
                 workers.idle.push(link);
+                return;
+            }
+            let number = link.worker();
+            if let Some(socket) = workers.sockets.get_mut(number).and_then(Option::take) {
+                // It sees that we hung up, and ends. One that is gone already has hung up itself.
+                let _ = socket.shutdown(std::net::Shutdown::Both);
+                workers.retired.push(number);
             }
         }
     }
@@ -268,6 +288,14 @@ impl Preparer for ProcessPreparer {
     ) -> Result<(), Failure> {
         let reason = "it was to be prepared by a worker process, and there is none".to_owned();
         Err(Failure::new(sample, self.shared.keys.name(sample), "internal", reason))
+    }
+
+    fn process(&self) -> Option<i32> {
+        self.link.as_ref().and_then(Link::process)
+    }
+
+    fn has_settled(&self) -> bool {
+        !self.is_new
     }
 
     fn appetite(&self) -> usize {
@@ -373,6 +401,7 @@ impl ProcessPreparer {
         standing: Option<Box<Standing>>,
         boundary: &mut dyn Boundary,
     ) -> Result<Vec<Elsewhere>, Lost> {
+        self.find_worker()?;
         let started = Instant::now();
         let answered = self.converse(order, places, standing, boundary);
         if let Some(link) = &self.link {
@@ -393,6 +422,34 @@ impl ProcessPreparer {
         Ok(answers.collect())
     }
 
+    /// Makes sure that there is a worker to talk to: one that nobody talks to, or where workers come and go a new one.
+    fn find_worker(&mut self) -> Result<(), Lost> {
+        let mut workers = self.shared.workers();
+        let generation = workers.generation;
+        self.is_new = self.link.as_ref().is_none_or(|link| link.generation() != generation);
+        if !self.is_new {
+            return Ok(());
+        }
+        self.link = workers.idle.pop();
+        if self.link.is_some() || !self.shared.elastic || workers.ended {
+            return Ok(());
+        }
+        let number = workers.retired.pop().unwrap_or_else(|| {
+            workers.sockets.push(None);
+            workers.sockets.len() - 1
+        });
+        drop(workers);
+        let unable = |text: String| Lost { reason: LinkError::Broken(text), finished: 0 };
+        let connection = self.shared.revive.revive(number).map_err(|error| unable(error.to_string()))?;
+        let second = connection.socket.try_clone().map_err(|error| unable(error.to_string()))?;
+        let mut workers = self.shared.workers();
+        if workers.generation == generation && !workers.ended {
+            workers.sockets[number] = Some(second);
+            self.link = Some(Link::new(number, generation, connection));
+        }
+        Ok(())
+    }
+
     /// Sends an order, or has the worker go on with what it let stand, and waits for the answers; with each comes the form
     /// its sample was found in.
     fn converse(
@@ -403,11 +460,6 @@ impl ProcessPreparer {
         boundary: &mut dyn Boundary,
     ) -> Result<Said, Lost> {
         let shared = Arc::clone(&self.shared);
-        let mut workers = shared.workers();
-        if self.link.as_ref().is_none_or(|link| link.generation() != workers.generation) {
-            self.link = workers.idle.pop();
-        }
-        drop(workers);
         let Some(link) = &mut self.link else {
             return Err(Lost { reason: LinkError::Closed, finished: 0 });
         };

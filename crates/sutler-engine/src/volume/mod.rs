@@ -6,11 +6,14 @@ mod reading;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sutler_core::{SampleId, SampleRng};
+use sutler_core::{Hints, SampleId, SampleRng};
 use sutler_media::volume::{Block, Foreground, Header, Limits, Pipeline, Plan, Volume, VolumeError};
 use sutler_store::Source;
 
-use crate::{Failure, Likeness, Place, Preparation, Preparer, RowSpec, SampleRecord, Target};
+use crate::{
+    Boundary, Failure, Likeness, NoBoundary, Place, Preparation, Preparer, Progress, RowSpec, SampleRecord,
+    Target, Unfinished,
+};
 use known::Known;
 use reading::{FileReader, Refusal};
 
@@ -48,6 +51,16 @@ impl VolumePreparation {
     }
 }
 
+impl VolumePreparation {
+    /// The size of the image's file, and again where the crop that was drawn looks for foreground, which means to read all labels.
+    fn hints_of(&self, sample: SampleId, plan: &Plan) -> Hints {
+        let size = self.source.encoded_bytes(sample).map(|bytes| bytes as f64);
+        let crop = self.pipeline.crop_at_reading();
+        let looks = crop.is_some_and(|crop| self.pipeline.wants_foreground(crop, plan));
+        Hints { size, drawn: size.map(|size| if looks { size } else { 0.0 }) }
+    }
+}
+
 impl Preparation for VolumePreparation {
     fn row(&self) -> RowSpec {
         match self.values() {
@@ -64,6 +77,12 @@ impl Preparation for VolumePreparation {
     fn likeness(&self) -> Likeness {
         let finished = format!("{:?}", self.pipeline);
         Likeness { decoded: finished.clone(), finished, decoded_on_the_way: false }
+    }
+
+    fn hints(&self, sample: SampleId, epoch: u32) -> Hints {
+        let mut plan = Plan::default();
+        self.pipeline.draw(&mut SampleRng::new(self.seed, epoch, sample), &mut plan);
+        self.hints_of(sample, &plan)
     }
 
     fn label(&self, sample: SampleId) -> i64 {
@@ -99,10 +118,20 @@ impl Preparer for VolumePreparer {
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
+        self.prepare_in_steps(sample, epoch, place, record, &mut NoBoundary).map(|_| ())
+    }
+
+    fn prepare_in_steps(
+        &mut self,
+        sample: SampleId,
+        epoch: u32,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+        boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
+        record.hints = self.preparation.hints(sample, epoch);
         let Self { preparation, reader, volume, plan } = self;
         let VolumePreparation { source, labels, pipeline, limits, channels, seed, known } = &*preparation;
-        let failure =
-            |refusal: Refusal| Failure::new(sample, source.describe(sample), refusal.kind, refusal.reason);
 
         pipeline.draw(&mut SampleRng::new(*seed, epoch, sample), plan);
         reader.start();
@@ -119,10 +148,56 @@ impl Preparer for VolumePreparer {
             Ok(pipeline.block(crop, plan, labels.shape, parts.as_deref())?)
         });
         reader.note(record);
-        read.map_err(failure)?;
-        let decoded = Instant::now();
-        record.decode = (decoded - record.started).saturating_sub(record.fetch);
+        record.hints = preparation.hints_of(sample, plan);
+        read.map_err(|refusal| self.failure(sample, refusal))?;
+        record.decode = record.started.elapsed().saturating_sub(record.fetch);
+        self.transform(0, true, (sample, place, record, boundary))
+    }
 
+    fn go_on(
+        &mut self,
+        unfinished: Unfinished,
+        sample: SampleId,
+        place: &mut dyn Place,
+        record: &mut SampleRecord,
+        boundary: &mut dyn Boundary,
+    ) -> Result<Progress, Failure> {
+        let Ok(standing) = unfinished.downcast::<Standing>() else {
+            let reason = "what was put aside of it is no volume".to_owned();
+            return Err(self.failure(sample, Refusal::internal(reason)));
+        };
+        let Standing { volume, plan, next } = *standing;
+        (self.volume, self.plan) = (volume, plan);
+        self.transform(next, false, (sample, place, record, boundary))
+    }
+}
+
+/// A volume that stands before operation `next`.
+struct Standing {
+    volume: Volume,
+    plan: Plan,
+    next: usize,
+}
+
+/// A sample and all that concerns it on its way.
+type Part<'a> = (SampleId, &'a mut dyn Place, &'a mut SampleRecord, &'a mut dyn Boundary);
+
+impl VolumePreparer {
+    fn failure(&self, sample: SampleId, refusal: Refusal) -> Failure {
+        Failure::new(sample, self.preparation.source.describe(sample), refusal.kind, refusal.reason)
+    }
+
+    /// Runs the operations from `first` on and writes the result, unless others are to go first. One that was taken up again, and
+    /// is not `fresh`, has work to do before it may be put aside once more.
+    fn transform(
+        &mut self,
+        first: usize,
+        fresh: bool,
+        (sample, place, record, boundary): Part<'_>,
+    ) -> Result<Progress, Failure> {
+        let begun = Instant::now();
+        let pipeline = Arc::clone(&self.preparation.pipeline);
+        let known = Arc::clone(&self.preparation.known);
         let find = |labels: &[u8], shape| {
             let found: Result<_, std::convert::Infallible> =
                 known.get_or(sample, || Ok(Foreground::find(labels, shape)));
@@ -131,10 +206,20 @@ impl Preparer for VolumePreparer {
                 Err(never) => match never {},
             }
         };
-        pipeline.run(plan, volume, at_reading, find).map_err(|error| failure(error.into()))?;
+        let at_reading = pipeline.crop_at_reading();
+        for next in (first..pipeline.steps()).filter(|&index| at_reading != Some(index)) {
+            if (fresh || next > first) && boundary.parks() {
+                record.augment += begun.elapsed();
+                let (volume, plan) = (std::mem::take(&mut self.volume), std::mem::take(&mut self.plan));
+                return Ok(Progress::Parked(Box::new(Standing { volume, plan, next })));
+            }
+            let stepped = pipeline.step(next, &self.plan, &mut self.volume, find);
+            stepped.map_err(|error| self.failure(sample, error.into()))?;
+        }
+        let volume = &self.volume;
         let (image, label) = volume.bytes();
         match place.target() {
-            None => return Ok(()),
+            None => return Ok(Progress::Finished),
             Some(Target::Row(row)) => {
                 volume.write(row, &mut []);
                 if let Some(beside) = place.beside() {
@@ -149,8 +234,8 @@ impl Preparer for VolumePreparer {
                 volume.write(image, label);
             }
         }
-        record.augment = decoded.elapsed();
-        Ok(())
+        record.augment += begun.elapsed();
+        Ok(Progress::Finished)
     }
 }
 

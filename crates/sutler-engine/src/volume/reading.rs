@@ -19,6 +19,11 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
+    /// A fault of ours.
+    pub fn internal(reason: String) -> Self {
+        Self { kind: "internal", reason, names_file: false }
+    }
+
     /// The same, about the labels of a sample instead of the sample itself.
     pub fn of_labels(self, path: String) -> Self {
         let reason = match self {

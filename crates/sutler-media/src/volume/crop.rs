@@ -128,7 +128,7 @@ mod tests {
         }
         assert_eq!(counts[0], 0);
         for (tens, expected) in [(1, 1000), (2, 1000), (3, 2000)] {
-            assert!((counts[tens] as i32 - expected).abs() < 150, "{counts:?}");
+            assert!(i32::abs(counts[tens] - expected) < 150, "{counts:?}");
         }
     }
 

@@ -150,46 +150,48 @@ impl Pipeline {
         Ok(place(&mut SampleRng::new(seed, 0, SampleId(0)), shape, size, foreground))
     }
 
-    /// Runs all operations on a volume, but for the crop that was done `at_reading`. `known` finds the parts of the labels it is given, or knows
-    /// them already: it is asked only where they are the same each time.
+    /// How many operations there are.
+    #[must_use]
+    pub fn steps(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Runs operation `index` on a volume that those before it have been run on. `known` finds the parts of the labels it is given, or
+    /// knows them already: it is asked only where they are the same each time.
     ///
     /// # Errors
-    /// When one of them cannot be done to this volume.
-    pub fn run(
+    /// When it cannot be done to this volume.
+    pub fn step(
         &self,
+        index: usize,
         plan: &Plan,
         volume: &mut Volume,
-        at_reading: Option<usize>,
-        mut known: impl FnMut(&[u8], [usize; 3]) -> Arc<Foreground>,
+        known: impl FnOnce(&[u8], [usize; 3]) -> Arc<Foreground>,
     ) -> Result<(), PipelineError> {
-        let mut labels_kept = true;
-        for (index, (op, drawn)) in self.ops.iter().zip(&plan.drawn).enumerate() {
-            match (op, *drawn) {
-                _ if at_reading == Some(index) => {}
-                (Op::RandBalancedCrop { .. }, Drawn::Crop { foreground, .. }) => {
-                    let found = foreground.then(|| match labels_kept {
-                        true => known(&volume.label, volume.shape),
-                        false => Arc::new(Foreground::find(&volume.label, volume.shape)),
-                    });
-                    let block = self.block(index, plan, volume.shape, found.as_deref())?;
-                    volume.crop(&block);
-                }
-                (Op::RandFlip { .. }, Drawn::Flip(axes)) => volume.flip(axes),
-                (Op::RandomBrightness { .. }, Drawn::Scale(scale)) => {
-                    volume.image.iter_mut().for_each(|value| *value *= scale);
-                }
-                (Op::GaussianNoise { mean, .. }, Drawn::Noise { std, seed }) => {
-                    volume.add_noise(*mean, std, seed);
-                }
-                (Op::Resample { spacing }, _) => {
-                    volume.resample(*spacing).map_err(|reason| self.refuse(index, reason))?;
-                }
-                (Op::ClipNormalize { min, max, mean, std }, _) => {
-                    volume.clip_normalize(*min, *max, *mean, *std);
-                }
-                _ => {}
+        match (&self.ops[index], plan.drawn[index]) {
+            (Op::RandBalancedCrop { .. }, Drawn::Crop { foreground, .. }) => {
+                let labels_kept = self.ops[..index].iter().all(Op::keeps_labels);
+                let found = foreground.then(|| match labels_kept {
+                    true => known(&volume.label, volume.shape),
+                    false => Arc::new(Foreground::find(&volume.label, volume.shape)),
+                });
+                let block = self.block(index, plan, volume.shape, found.as_deref())?;
+                volume.crop(&block);
             }
-            labels_kept = labels_kept && op.keeps_labels();
+            (Op::RandFlip { .. }, Drawn::Flip(axes)) => volume.flip(axes),
+            (Op::RandomBrightness { .. }, Drawn::Scale(scale)) => {
+                volume.image.iter_mut().for_each(|value| *value *= scale);
+            }
+            (Op::GaussianNoise { mean, .. }, Drawn::Noise { std, seed }) => {
+                volume.add_noise(*mean, std, seed);
+            }
+            (Op::Resample { spacing }, _) => {
+                volume.resample(*spacing).map_err(|reason| self.refuse(index, reason))?;
+            }
+            (Op::ClipNormalize { min, max, mean, std }, _) => {
+                volume.clip_normalize(*min, *max, *mean, *std);
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -316,12 +318,12 @@ mod tests {
             pipeline.draw(&mut SampleRng::new(1, 0, SampleId(sample)), &mut plan);
             let find = |labels: &[u8], shape| Arc::new(Foreground::find(labels, shape));
             let mut late = whole.clone();
-            pipeline.run(&plan, &mut late, None, find).unwrap();
+            (0..3).for_each(|index| pipeline.step(index, &plan, &mut late, find).unwrap());
             let found = pipeline.wants_foreground(1, &plan).then(|| find(&whole.label, shape));
             let block = pipeline.block(1, &plan, shape, found.as_deref()).unwrap();
             let mut early = whole.clone();
             early.crop(&block);
-            pipeline.run(&plan, &mut early, Some(1), find).unwrap();
+            [0, 2].iter().for_each(|&index| pipeline.step(index, &plan, &mut early, find).unwrap());
             assert_eq!(early, late);
         }
     }

@@ -328,7 +328,7 @@ fn the_next_epoch_begins_while_the_last_one_is_on_its_way() {
     let Choice::Prepare { sample: first, .. } = order.next(seat).unwrap() else { panic!() };
     assert_eq!(
         order.begin(seat, 1, Part::Whole, None).unwrap_err().to_string(),
-        "epoch 0 still lacks 1 samples; quit it before another begins"
+        "epoch 0 still lacks 1 sample; quit it before another begins"
     );
     let Choice::Prepare { sample: second, .. } = order.next(seat).unwrap() else { panic!() };
     assert_eq!(order.begin(seat, 0, Part::Whole, None), Err(SharedError::EpochRunning(0)));

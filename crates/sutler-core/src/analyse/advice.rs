@@ -1,0 +1,391 @@
+//! One recommendation: what binds, the cheapest change that helps, and by how much.
+//!
+//! Changes are tried in the order of what they cost: workers, then memory that is there, and only where neither helps, what would have
+//! to be bought. Of those that cost alike, the first that comes close to the best is it. Where two resources are scarce at once, neither change alone brings much, so the two settings
+//! are tried together as well.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Change, Facts, FactsError, cache_needed, cores_needed, storage_needed};
+
+/// Below this part of the time, waiting is not worth anybody's while: MLPerf Storage lets accelerators idle twice as long.
+const WAITING_MIN: f64 = 0.05;
+
+/// A gain below this is lost in what measurements leave open.
+const GAIN_MIN: f64 = 1.05;
+
+/// Of what the best change brings, what a cheaper one must bring to be preferred.
+const GOOD_ENOUGH: f64 = 0.9;
+
+/// How much more than what is needed something should deliver: of two that are equally fast, each waits for the other now and then.
+const HEADROOM: f64 = 1.25;
+
+/// How far the run may fall behind what its parts can do together. Beyond that, batches wait for single slow samples while others stand by.
+const IN_STEP: f64 = 0.85;
+
+/// How the loader's code is written, so that what is recommended can be pasted there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Setting {
+    /// A Sutler loader of files.
+    Native,
+    /// A Sutler loader of a dataset written in Python.
+    Python,
+    /// A Sutler loader of a stream.
+    Stream,
+    /// PyTorch's.
+    Torch,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    /// A paragraph.
+    pub text: String,
+    /// What binds now.
+    pub binding: &'static str,
+    /// The change in a few words; empty where there is none.
+    pub change: String,
+    /// The change as code; empty where it is no matter of code.
+    pub code: String,
+    /// How many times as fast the trainer gets.
+    pub gain: f64,
+}
+
+/// A change that may help.
+#[derive(Clone)]
+struct Candidate {
+    change: Change,
+    words: String,
+    code: String,
+}
+
+impl Facts {
+    /// What to do about it.
+    ///
+    /// # Errors
+    /// When the facts are none.
+    pub fn advise(&self, setting: Setting) -> Result<Advice, FactsError> {
+        let now = self.predict(&Change::default())?;
+        let shares = self.shares();
+        if self.stalls.waiting() < WAITING_MIN {
+            return Ok(Advice {
+                text: format!(
+                    "The accelerator binds, as it should: it works {} of the time, and the loader keeps up with it. A faster loader \
+                     would bring nothing.",
+                    percent(self.stalls.trainer)
+                ),
+                binding: "device",
+                change: String::new(),
+                code: String::new(),
+                gain: 1.0,
+            });
+        }
+        let expected = self.modelled();
+        if self.measured.value < IN_STEP * expected && self.workers > 0 && self.stalls.transport < 0.1 {
+            return Ok(self.out_of_step(setting, expected, &shares));
+        }
+        let binding = if now.bound_by == "device" { self.largest_stall() } else { now.bound_by };
+        let mut best: Option<(Candidate, f64)> = None;
+        for tier in [self.settings(setting), self.hardware(binding)] {
+            for candidate in tier {
+                let reached = self.predict(&candidate.change)?.samples_per_s.value / now.samples_per_s.value;
+                let improves = best.as_ref().is_none_or(|(_, gain)| reached * GOOD_ENOUGH > *gain);
+                if reached >= GAIN_MIN && improves {
+                    best = Some((candidate, reached));
+                }
+            }
+            // What costs nothing comes before what has to be bought, also if it brings less.
+            if best.is_some() {
+                break;
+            }
+        }
+        Ok(match best {
+            Some((option, gain)) => {
+                let after = self.predict(&option.change)?;
+                Advice {
+                    text: format!(
+                        "{} {shares} The cheapest change that helps: {}. Predicted: {:.0} samples/s instead of {:.0} ({gain:.2} times, ± \
+                         {}); {} would bind then.",
+                        opening(binding),
+                        option.words,
+                        after.samples_per_s.value,
+                        now.samples_per_s.value,
+                        percent(after.samples_per_s.error().min(1.0)),
+                        noun(after.bound_by),
+                    ),
+                    binding,
+                    change: option.words,
+                    code: option.code,
+                    gain,
+                }
+            }
+            None => Advice {
+                text: format!(
+                    "{} {shares} No single change of the cache, the number of workers or the storage is predicted to bring more than \
+                     5 %.",
+                    opening(binding)
+                ),
+                binding,
+                change: String::new(),
+                code: String::new(),
+                gain: 1.0,
+            },
+        })
+    }
+
+    fn shares(&self) -> String {
+        format!(
+            "The trainer spends {} of its time waiting for storage, {} for preparation and {} for finished batches to arrive.",
+            percent(self.stalls.fetch),
+            percent(self.stalls.prep),
+            percent(self.stalls.transport)
+        )
+    }
+
+    fn largest_stall(&self) -> &'static str {
+        let parts = [
+            (self.stalls.fetch, "storage"),
+            (self.stalls.prep, "processors"),
+            (self.stalls.transport, "transport"),
+        ];
+        parts.into_iter().fold(parts[0], |most, part| if part.0 > most.0 { part } else { most }).1
+    }
+
+    /// Every part is fast enough, and batches come late all the same.
+    fn out_of_step(&self, setting: Setting, expected: f64, shares: &str) -> Advice {
+        let code = match setting {
+            Setting::Torch => "in_order=False",
+            Setting::Native | Setting::Python | Setting::Stream => "order=\"ready\"",
+        };
+        let gain = expected / self.measured.value;
+        Advice {
+            text: format!(
+                "No resource is used up: storage, processors and trainer together manage {expected:.0} samples/s, and the trainer gets \
+                 {:.0}. {shares} Batches wait for single slow samples, or workers for one another. The cheapest change that may help: \
+                 batches of what is ready ({code}); at best {gain:.2} times as fast.",
+                self.measured.value
+            ),
+            binding: "order",
+            change: "make batches of what is ready".to_owned(),
+            code: code.to_owned(),
+            gain,
+        }
+    }
+
+    /// What can be changed in the loader's code, the cheapest first.
+    fn settings(&self, setting: Setting) -> Vec<Candidate> {
+        let workers = self.more_workers();
+        let cache = self.larger_cache(setting, self.prepare.value);
+        // With more workers there is use for a larger cache than without.
+        let both = workers.as_ref().and_then(|more| {
+            let prepared = self.prepare_with(more.change.workers?, self.cores).value;
+            let cache = self.larger_cache(setting, prepared)?;
+            Some(Candidate {
+                change: Change { workers: more.change.workers, ..cache.change },
+                words: format!("{}, and {}", more.words, cache.words),
+                code: format!("{}, {}", more.code, cache.code),
+            })
+        });
+        [workers, cache, both].into_iter().flatten().collect()
+    }
+
+    /// What would have to be bought.
+    fn hardware(&self, binding: &str) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        if binding == "storage" {
+            let wanted = HEADROOM * self.prepare.value.min(self.ingest.value);
+            let cached = self.cached(self.cache_bytes);
+            if let Some(rate) = storage_needed(cached, self.recall_rate().value, wanted)
+                && rate > self.storage_rate().value
+            {
+                let bytes_per_s = rate * self.sample_bytes;
+                candidates.push(Candidate {
+                    change: Change { storage_bytes_per_s: Some(bytes_per_s), ..Change::default() },
+                    words: format!("storage that delivers {} MB/s", three_digits(bytes_per_s / 1e6)),
+                    code: String::new(),
+                });
+            }
+        }
+        if binding == "processors" {
+            let fetched = self.fetch_rate(self.cache_bytes).value;
+            let cores = cores_needed(self.alone().value, HEADROOM * self.ingest.value.min(fetched));
+            if cores > self.cores.max(self.workers) {
+                candidates.push(Candidate {
+                    change: Change { cores: Some(cores), ..Change::default() },
+                    words: format!(
+                        "{cores} cores to prepare on, here or on other machines, instead of {}",
+                        self.cores
+                    ),
+                    code: format!("num_workers={cores}"),
+                });
+            }
+        }
+        candidates
+    }
+
+    /// As many workers as there is use for, on the processors there are.
+    fn more_workers(&self) -> Option<Candidate> {
+        let useful = cores_needed(self.alone().value, HEADROOM * self.ingest.value);
+        // A worker that waits for something leaves its processor to others.
+        let busy = self.work_s.map_or(1.0, |work_s| (work_s * self.alone().value).clamp(0.05, 1.0));
+        let fit = (f64::from(self.cores) / busy).floor() as u32;
+        let workers = useful.min(fit);
+        (workers > self.workers).then(|| Candidate {
+            change: Change { workers: Some(workers), ..Change::default() },
+            words: format!("{workers} workers instead of {}", self.workers),
+            code: format!("num_workers={workers}"),
+        })
+    }
+
+    /// As much cache as there is use for, in the memory there is.
+    fn larger_cache(&self, setting: Setting, prepared: f64) -> Option<Candidate> {
+        if setting == Setting::Stream || self.storage.is_none() {
+            return None;
+        }
+        let wanted = HEADROOM * prepared.min(self.ingest.value);
+        // Not even all of it would do: then all of it is what there is to be had.
+        let cached = cache_needed(self.storage_rate().value, self.recall_rate().value, wanted).unwrap_or(1.0);
+        let needed = cached * f64::from(self.samples) * self.kept_bytes;
+        let bytes = whole(needed.min(self.memory_bytes));
+        (bytes > self.cache_bytes).then(|| {
+            let size = size(bytes);
+            let code = match setting {
+                Setting::Torch => format!("sutler.Loader(..., cache=\"{size}\")"),
+                _ => format!("cache=\"{size}\""),
+            };
+            Candidate {
+                change: Change { cache_bytes: Some(bytes), ..Change::default() },
+                words: format!(
+                    "a cache of {size}, which keeps {} of the samples",
+                    percent(self.cached(bytes))
+                ),
+                code,
+            }
+        })
+    }
+}
+
+/// Up to the next whole unit, so that what is recommended is what is predicted.
+fn whole(bytes: f64) -> f64 {
+    let unit = unit(bytes).0;
+    (bytes / unit).ceil() * unit
+}
+
+/// GiB from ten of them on, MiB below.
+fn unit(bytes: f64) -> (f64, &'static str) {
+    const MIB: f64 = 1048576.0;
+    if bytes >= 10.0 * 1024.0 * MIB { (1024.0 * MIB, "GiB") } else { (MIB, "MiB") }
+}
+
+fn size(bytes: f64) -> String {
+    let (unit, name) = unit(bytes);
+    format!("{:.0}{name}", bytes / unit)
+}
+
+/// As exact as anybody needs it: 0.37, 3.9, 48, 512.
+fn three_digits(value: f64) -> String {
+    let digits = if value < 1.0 { 2 } else { usize::from(value < 10.0) };
+    format!("{value:.digits$}")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+fn noun(binding: &str) -> &str {
+    match binding {
+        "device" => "the accelerator",
+        "processors" => "the processors",
+        "cache" => "the memory of the cache",
+        other => other,
+    }
+}
+
+fn opening(binding: &str) -> String {
+    match binding {
+        "processors" => {
+            "The processors bind: samples are not prepared as fast as the trainer takes them.".to_owned()
+        }
+        "storage" => "Storage binds: samples are not read as fast as the trainer takes them.".to_owned(),
+        "transport" => "Transport binds: samples are ready, and batches of them arrive late.".to_owned(),
+        other => format!("What binds is {}.", noun(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::tests::facts;
+    use super::super::{Known, Stalls};
+    use super::*;
+
+    #[test]
+    fn slow_storage_calls_for_a_cache_that_is_just_large_enough() {
+        let advice = facts().advise(Setting::Native).unwrap();
+        assert_eq!(advice.binding, "storage");
+        // Half of a gigabyte makes storage as fast as the processors, and a quarter more makes it faster.
+        assert_eq!(advice.code, "cache=\"573MiB\"");
+        assert!((1.7..2.0).contains(&advice.gain), "{advice:?}");
+        assert!(advice.text.contains("Storage binds") && advice.text.contains("573MiB"), "{}", advice.text);
+    }
+
+    #[test]
+    fn without_memory_it_is_the_storage_itself() {
+        let poor = Facts { memory_bytes: 0.0, ..facts() };
+        let advice = poor.advise(Setting::Native).unwrap();
+        assert_eq!((advice.binding, advice.code.as_str()), ("storage", ""));
+        assert!(advice.change.contains("25 MB/s"), "{advice:?}");
+    }
+
+    #[test]
+    fn few_workers_on_many_cores_call_for_more_workers() {
+        let lazy = Facts {
+            workers: 2,
+            prepare: Known::exactly(50.0),
+            measured: Known::exactly(50.0),
+            stalls: Stalls { fetch: 0.0, prep: 0.8, transport: 0.0, trainer: 0.2 },
+            storage: None,
+            ..facts()
+        };
+        let advice = lazy.advise(Setting::Torch).unwrap();
+        assert_eq!((advice.binding, advice.code.as_str()), ("processors", "num_workers=8"));
+        assert!((advice.gain - 4.0).abs() < 0.1, "{advice:?}");
+        let all_at_work =
+            Facts { workers: 8, prepare: Known::exactly(200.0), measured: Known::exactly(200.0), ..lazy };
+        let advice = all_at_work.advise(Setting::Torch).unwrap();
+        assert!(advice.change.starts_with("20 cores"), "{advice:?}");
+    }
+
+    #[test]
+    fn two_that_are_scarce_are_mended_together() {
+        let both = Facts {
+            workers: 2,
+            cores: 8,
+            prepare: Known::exactly(50.0),
+            storage: Some(Known::exactly(50.0)),
+            measured: Known::exactly(45.0),
+            stalls: Stalls { fetch: 0.1, prep: 0.8, transport: 0.0, trainer: 0.1 },
+            ..facts()
+        };
+        let advice = both.advise(Setting::Native).unwrap();
+        assert!(advice.code.contains("num_workers=8") && advice.code.contains("cache="), "{advice:?}");
+    }
+
+    #[test]
+    fn a_busy_accelerator_is_left_alone() {
+        let stalls = Stalls { fetch: 0.01, prep: 0.02, transport: 0.0, trainer: 0.97 };
+        let advice =
+            Facts { ingest: Known::exactly(90.0), measured: Known::exactly(88.0), stalls, ..facts() }
+                .advise(Setting::Native)
+                .unwrap();
+        assert_eq!((advice.binding, advice.code.as_str(), advice.gain), ("device", "", 1.0));
+    }
+
+    #[test]
+    fn batches_that_wait_for_single_samples_call_for_another_order() {
+        let late = Facts { measured: Known::exactly(60.0), ..facts() };
+        let advice = late.advise(Setting::Native).unwrap();
+        assert_eq!((advice.binding, advice.code.as_str()), ("order", "order=\"ready\""));
+        assert_eq!(late.advise(Setting::Torch).unwrap().code, "in_order=False");
+    }
+}

@@ -1,0 +1,470 @@
+//! What was measured of a loader and a trainer, and what follows for other circumstances.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Known, Stalls};
+use crate::plan::{Prediction, Profile, Resource, Split};
+
+/// By which factor the model may miss the measured run before that is taken for something it does not know about, rather than for a
+/// calibration that holds for other configurations, too.
+const CALIBRATION_MAX: f64 = 1.15;
+
+/// How abruptly the slower of loader and trainer takes over. Between them are a few batches, and those take different times to make: where
+/// both are about as fast, each waits for the other now and then. Of two equal ones a ninth is lost (2^(1/6) = 1.12), as photographs through two batches
+/// showed; of two that differ by a factor of two, a quarter of a percent.
+const TAKE_OVER: f64 = 6.0;
+
+/// A loader that reaches this part of what it prepares from memory is not held up by storage, as far as can be told.
+const NO_LIMIT: f64 = 0.97;
+
+/// More than any of them reaches, where something is no limit.
+const UNLIMITED: f64 = 1e12;
+
+/// Rates of one loader and one trainer, in samples per second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// How many samples the dataset has.
+    pub samples: u32,
+    /// Of an average sample as stored.
+    pub sample_bytes: f64,
+    /// What it takes in the cache.
+    pub kept_bytes: f64,
+    /// The cache's budget; 0 without one.
+    pub cache_bytes: f64,
+    /// Threads or processes that prepare; 0 where the trainer does it itself, so that nothing overlaps.
+    pub workers: u32,
+    /// Processors there are for them.
+    pub cores: u32,
+    /// G: the training step alone.
+    pub ingest: Known,
+    /// P: prepared by all workers, with every sample in memory.
+    pub prepare: Known,
+    /// The same by one worker.
+    pub prepare_alone: Option<Known>,
+    /// Seconds of a processor that preparing a sample takes, where that is known; what a worker takes longer it waits for something else.
+    pub work_s: Option<f64>,
+    /// C: what the cache delivers.
+    pub recall: Option<Known>,
+    /// S: what storage delivers to all workers together; `None` where it could not be told apart and is no limit.
+    pub storage: Option<Known>,
+    /// Seconds that a read keeps a worker when no other reads.
+    pub read_s: Option<f64>,
+    /// Finished batches that change hands, where that was measured.
+    pub hand_over: Option<Known>,
+    /// What the trainer really got.
+    pub measured: Known,
+    /// Where its time went.
+    pub stalls: Stalls,
+    /// Memory that a cache could have.
+    pub memory_bytes: f64,
+}
+
+/// Other circumstances; what is `None` stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Change {
+    /// Another budget for the cache.
+    pub cache_bytes: Option<f64>,
+    /// So many processors, with a worker on each.
+    pub cores: Option<u32>,
+    /// So many workers on the processors there are.
+    pub workers: Option<u32>,
+    /// Storage of so many bytes per second.
+    pub storage_bytes_per_s: Option<f64>,
+    /// Another P, as when a transform is left out.
+    pub prepare: Option<Known>,
+    /// So many further machines like this one that prepare.
+    pub remote: Option<u32>,
+    /// So many jobs that share what is prepared.
+    pub jobs: Option<u32>,
+}
+
+/// What would happen then.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Outlook {
+    /// Samples per second for each job.
+    pub samples_per_s: Known,
+    /// What would bind.
+    pub bound_by: &'static str,
+}
+
+/// Facts that nobody can have measured.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum FactsError {
+    /// Something that must be positive.
+    #[error("{field} = {value} was given to the analysis, but it must be a positive number")]
+    NotPositive {
+        /// Which one.
+        field: &'static str,
+        /// What it says.
+        value: f64,
+    },
+}
+
+impl Facts {
+    /// Checks that something can be said about them.
+    ///
+    /// # Errors
+    /// When a rate, a size or a count is not positive.
+    pub fn check(&self) -> Result<(), FactsError> {
+        let numbers = [
+            ("samples", f64::from(self.samples)),
+            ("sample_bytes", self.sample_bytes),
+            ("kept_bytes", self.kept_bytes),
+            ("cores", f64::from(self.cores)),
+            ("work_s", self.work_s.unwrap_or(1.0)),
+            ("read_s", self.read_s.unwrap_or(1.0)),
+        ];
+        for (field, value) in numbers {
+            if !(value > 0.0 && value.is_finite()) {
+                return Err(FactsError::NotPositive { field, value });
+            }
+        }
+        let rates = [
+            ("ingest", Some(self.ingest)),
+            ("prepare", Some(self.prepare)),
+            ("prepare_alone", self.prepare_alone),
+            ("recall", self.recall),
+            ("storage", self.storage),
+            ("hand_over", self.hand_over),
+            ("measured", Some(self.measured)),
+        ];
+        for (field, rate) in rates {
+            if let Some(rate) = rate
+                && !rate.is_positive()
+            {
+                return Err(FactsError::NotPositive { field, value: rate.value.min(rate.low) });
+            }
+        }
+        Ok(())
+    }
+
+    /// What storage delivers, whether or not it was a limit.
+    #[must_use]
+    pub fn storage_rate(&self) -> Known {
+        self.storage.unwrap_or(Known::exactly(UNLIMITED))
+    }
+
+    /// What the cache delivers: as fast as can be where there was nothing to measure.
+    #[must_use]
+    pub fn recall_rate(&self) -> Known {
+        self.recall.unwrap_or(Known::exactly(UNLIMITED))
+    }
+
+    /// The fraction of the samples that a budget keeps.
+    #[must_use]
+    pub fn cached(&self, cache_bytes: f64) -> f64 {
+        (cache_bytes / self.kept_bytes / f64::from(self.samples)).clamp(0.0, 1.0)
+    }
+
+    /// F: what is fetched, from the cache and from storage in the proportion that a budget makes.
+    #[must_use]
+    pub fn fetch_rate(&self, cache_bytes: f64) -> Known {
+        let cached = self.cached(cache_bytes);
+        let mixed = |recall: f64, storage: f64| 1.0 / (cached / recall + (1.0 - cached) / storage);
+        let (recall, storage) = (self.recall_rate(), self.storage_rate());
+        Known {
+            value: mixed(recall.value, storage.value),
+            low: mixed(recall.low, storage.low),
+            high: mixed(recall.high, storage.high),
+        }
+    }
+
+    /// What one worker prepares.
+    #[must_use]
+    pub fn alone(&self) -> Known {
+        let busy = self.workers.clamp(1, self.cores.max(1));
+        self.prepare_alone.unwrap_or_else(|| self.prepare.times(1.0 / f64::from(busy)))
+    }
+
+    /// What so many workers on so many processors prepare.
+    ///
+    /// Workers scale until processors run out. They also get into each other's way (caches, memory, clock rates), which shows in what the
+    /// present number of them reaches: fewer lose proportionally less of it, and more are expected to lose no more.
+    pub(super) fn prepare_with(&self, workers: u32, cores: u32) -> Known {
+        let alone = self.alone();
+        // Where nothing is known about the work, it is taken to keep a processor busy all the time.
+        let work_s = self.work_s.unwrap_or(1.0 / alone.value).min(1.0 / alone.value);
+        let ideal = |workers: u32, cores: u32| {
+            (f64::from(workers.max(1)) * alone.value).min(f64::from(cores) / work_s)
+        };
+        let present = self.workers.max(1);
+        let kept = (self.prepare.value / ideal(present, self.cores)).clamp(0.2, 1.1);
+        let part =
+            if present > 1 { (f64::from(workers.max(1) - 1) / f64::from(present - 1)).min(1.0) } else { 0.0 };
+        let expected = ideal(workers, cores) * (1.0 + (kept - 1.0) * part);
+        self.prepare.times(expected / self.prepare.value)
+    }
+
+    /// What the trainer should get as things are, as far as the model knows.
+    pub(super) fn modelled(&self) -> f64 {
+        self.reach(&Change::default(), |known| known.value).0
+    }
+
+    /// What the trainer would get.
+    ///
+    /// # Errors
+    /// When the facts or the change are none.
+    pub fn predict(&self, change: &Change) -> Result<Outlook, FactsError> {
+        self.check()?;
+        for (field, value) in [
+            ("cores", change.cores.map(f64::from)),
+            ("jobs", change.jobs.map(f64::from)),
+            ("storage_bytes_per_s", change.storage_bytes_per_s),
+            ("cache_bytes", change.cache_bytes.map(|bytes| bytes + f64::MIN_POSITIVE)),
+            ("prepare", change.prepare.map(|rate| rate.low)),
+        ] {
+            if let Some(value) = value
+                && !(value > 0.0 && value.is_finite())
+            {
+                return Err(FactsError::NotPositive { field, value });
+            }
+        }
+        let value = |known: Known| known.value;
+        let there = self.reach(change, value);
+        let (low, high) = (self.reach(change, |known| known.low).0, self.reach(change, |known| known.high).0);
+        let here = self.reach(&Change::default(), value);
+        let miss = self.measured.value / here.0;
+        // What the model does not know about the thing that binds now, it does not know then either, as long as the same binds.
+        let calibrated = here.1 == there.1 && (1.0 / CALIBRATION_MAX..=CALIBRATION_MAX).contains(&miss);
+        let factor = if calibrated { miss } else { 1.0 };
+        let doubt = (miss - 1.0).abs().min(0.5);
+        let best = there.0 * factor;
+        Ok(Outlook {
+            samples_per_s: Known {
+                value: best,
+                low: (low * factor).min(best * (1.0 - doubt)),
+                high: (high * factor).max(best * (1.0 + doubt)),
+            },
+            bound_by: name(there.1),
+        })
+    }
+
+    /// What storage must have delivered for the loader alone, without a trainer, to have reached `reached` samples a second: for loaders whose reads
+    /// cannot be told apart from what they do with them. `None` where they would reach no more with all samples in memory, so that storage was no limit.
+    #[must_use]
+    pub fn storage_behind(&self, reached: f64) -> Option<f64> {
+        let with = |rate: f64| {
+            let free =
+                Facts { storage: Some(Known::exactly(rate)), ingest: Known::exactly(UNLIMITED), ..*self };
+            free.reach(&Change::default(), |known| known.value).0
+        };
+        if !(reached > 0.0 && reached < NO_LIMIT * with(UNLIMITED)) {
+            return None;
+        }
+        // What it reaches grows with what storage delivers, so halving the interval finds it: 60 times is more than enough for all digits.
+        let (mut low, mut high) = (reached / 2.0, UNLIMITED);
+        for _ in 0..60 {
+            let middle = (low * high).sqrt();
+            if with(middle) < reached { low = middle } else { high = middle }
+        }
+        Some(low)
+    }
+
+    /// Samples per second for each job and what binds, when every rate is what `pick` says.
+    fn reach(&self, change: &Change, pick: impl Fn(Known) -> f64) -> (f64, Resource) {
+        let workers = change.cores.or(change.workers).unwrap_or(self.workers);
+        let cores = change.cores.unwrap_or(self.cores);
+        let machines = 1.0 + f64::from(change.remote.unwrap_or(0));
+        let jobs = change.jobs.unwrap_or(1);
+        let moved = workers != self.workers || cores != self.cores;
+        let mut prepare = if moved { self.prepare_with(workers, cores) } else { self.prepare };
+        if let Some(other) = change.prepare {
+            // It was measured with the workers of now.
+            prepare = other.times(prepare.value / self.prepare.value);
+        }
+        let threads = f64::from(workers.max(1)) * machines;
+        let storage = change.storage_bytes_per_s.unwrap_or(pick(self.storage_rate()) * self.sample_bytes);
+        // With another storage a read takes longer or shorter in proportion; what a read takes beyond its turn is latency, which stays.
+        let turn = self.sample_bytes / storage;
+        let latency = self.read_s.map_or(0.0, |read_s| read_s - 1.0 / self.storage_rate().value).max(0.0);
+        let device = pick(self.ingest) * f64::from(jobs);
+        let profile = Profile {
+            samples: self.samples,
+            encoded_bytes: self.sample_bytes,
+            encoded_kept_bytes: self.kept_bytes,
+            decoded_bytes: self.sample_bytes,
+            augmented_bytes: 1.0,
+            storage_bytes_per_s: storage,
+            cache_bytes_per_s: pick(self.recall_rate()) * self.kept_bytes,
+            network: None,
+            read_s: turn + latency,
+            read_work_s: 0.0,
+            recall_s: 0.0,
+            // Workers are counted as processors, and what they reach together decides what a sample costs them.
+            decode_s: threads / (pick(prepare) * machines),
+            augment_s: 0.0,
+            copy_s: 0.0,
+            threads,
+            cores: threads,
+            share: 1.0,
+            bus_bytes_per_s: self.hand_over.map(|rate| pick(rate) * f64::from(jobs)),
+            device_samples_per_s: device,
+            jobs,
+            window: jobs > 1,
+        };
+        let budget = change.cache_bytes.unwrap_or(self.cache_bytes);
+        let split = Split::new(100, 0, 0);
+        let predicted = profile.predict(budget, split);
+        let binds = predicted.binds.unwrap_or(Resource::Device);
+        if workers == 0 {
+            return (one_after_the_other(&profile, &predicted), binds);
+        }
+        let loader =
+            Profile { device_samples_per_s: UNLIMITED, ..profile }.predict(budget, split).samples_per_s;
+        let together = (loader.powf(-TAKE_OVER) + device.powf(-TAKE_OVER)).powf(-1.0 / TAKE_OVER);
+        (together / f64::from(jobs), binds)
+    }
+}
+
+/// What a trainer gets that fetches, prepares and trains in turn.
+fn one_after_the_other(profile: &Profile, predicted: &Prediction) -> f64 {
+    let load = profile.load(&predicted.fractions);
+    let seconds = |resource| {
+        let capacity = profile.capacity(resource);
+        // What is fetched goes through one pair of hands, so it takes as long as for one worker alone.
+        if capacity.is_finite() { load.of(resource) / capacity } else { 0.0 }
+    };
+    1.0 / Resource::ALL.map(seconds).iter().sum::<f64>()
+}
+
+/// What reports call it. The bus stands for everything between a prepared sample and the trainer.
+fn name(resource: Resource) -> &'static str {
+    if resource == Resource::Bus { "transport" } else { resource.name() }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Storage of 100 samples a second, processors of 200 with two workers, a trainer that takes 400.
+    pub fn facts() -> Facts {
+        Facts {
+            samples: 10_000,
+            sample_bytes: 1e5,
+            kept_bytes: 1e5,
+            cache_bytes: 0.0,
+            workers: 8,
+            cores: 8,
+            ingest: Known { value: 400.0, low: 396.0, high: 404.0 },
+            prepare: Known { value: 200.0, low: 196.0, high: 204.0 },
+            prepare_alone: Some(Known::exactly(25.0)),
+            work_s: None,
+            recall: Some(Known::exactly(1e5)),
+            storage: Some(Known { value: 100.0, low: 98.0, high: 102.0 }),
+            read_s: None,
+            hand_over: None,
+            measured: Known::exactly(100.0),
+            stalls: Stalls { fetch: 0.5, prep: 0.25, transport: 0.0, trainer: 0.25 },
+            memory_bytes: 1e10,
+        }
+    }
+
+    fn predicted(facts: &Facts, change: Change) -> (f64, &'static str) {
+        let outlook = facts.predict(&change).unwrap();
+        let known = outlook.samples_per_s;
+        assert!(known.low <= known.value && known.value <= known.high, "{known:?}");
+        (known.value, outlook.bound_by)
+    }
+
+    fn is(found: (f64, &str), rate: f64, bound_by: &str) {
+        assert!(
+            (found.0 / rate - 1.0).abs() < 0.03 && found.1 == bound_by,
+            "{found:?} is not {rate} {bound_by}"
+        );
+    }
+
+    #[test]
+    fn what_binds_moves_on_when_it_is_relieved() {
+        let facts = facts();
+        is(predicted(&facts, Change::default()), 100.0, "storage");
+        is(predicted(&facts, Change { cores: Some(16), ..Change::default() }), 100.0, "storage");
+        let half = Change { storage_bytes_per_s: Some(5e6), ..Change::default() };
+        is(predicted(&facts, half), 50.0, "storage");
+        let fast = Change { storage_bytes_per_s: Some(1e9), ..Change::default() };
+        is(predicted(&facts, fast), 200.0, "processors");
+        let all = Change { cache_bytes: Some(1e9), ..Change::default() };
+        is(predicted(&facts, all), 200.0, "processors");
+        let both = Change { cores: Some(40), ..all };
+        is(predicted(&facts, both), 400.0, "device");
+        let more = Change { remote: Some(3), ..all };
+        is(predicted(&facts, more), 400.0, "device");
+    }
+
+    /// The oracle of the published analysis: half of the samples cached makes storage look twice as fast.
+    #[test]
+    fn a_cache_is_worth_what_it_spares() {
+        let quick = Facts {
+            prepare: Known::exactly(2000.0),
+            prepare_alone: None,
+            ingest: Known::exactly(2000.0),
+            ..facts()
+        };
+        for cached in [0.1, 0.25, 0.5, 0.8] {
+            let change = Change { cache_bytes: Some(cached * 1e9), ..Change::default() };
+            is(predicted(&quick, change), 100.0 / (1.0 - cached), "storage");
+        }
+        // With processors that are hardly faster than what is fetched, workers wait for storage now and then, and less comes out.
+        let change = Change { cache_bytes: Some(4e8), ..Change::default() };
+        let found = predicted(&facts(), change).0;
+        assert!((0.85 * 166.7..166.7).contains(&found), "{found}");
+        assert!((facts().fetch_rate(5e8).value - 1.0 / (0.5 / 1e5 + 0.5 / 100.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn jobs_that_share_read_once() {
+        let facts = Facts { ingest: Known::exactly(90.0), measured: Known::exactly(90.0), ..facts() };
+        is(predicted(&facts, Change { jobs: Some(4), ..Change::default() }), 90.0, "device");
+    }
+
+    #[test]
+    fn a_trainer_that_does_all_itself_takes_the_sum() {
+        let serial = Facts { workers: 0, measured: Known::exactly(1.0 / 0.0175), ..facts() };
+        is(predicted(&serial, Change::default()), 1.0 / 0.0175, "storage");
+        let cached = Change { cache_bytes: Some(1e9), ..Change::default() };
+        is(predicted(&serial, cached), 1.0 / 0.0075, "processors");
+    }
+
+    #[test]
+    fn workers_that_wait_need_no_processor_and_others_do() {
+        let waits = Facts { cores: 2, work_s: Some(1e-4), storage: None, ..facts() };
+        is(predicted(&waits, Change { workers: Some(12), ..Change::default() }), 300.0, "processors");
+        let busy = Facts { cores: 8, work_s: Some(0.04), storage: None, ..facts() };
+        is(predicted(&busy, Change { workers: Some(12), ..Change::default() }), 200.0, "processors");
+        // Eight workers lose a fifth to each other; four lose three sevenths of that.
+        let crowded = Facts { prepare: Known::exactly(160.0), ..busy };
+        is(predicted(&crowded, Change { cores: Some(4), ..Change::default() }), 91.4, "processors");
+    }
+
+    #[test]
+    fn a_model_that_is_a_little_off_is_calibrated_and_one_that_is_far_off_doubts_itself() {
+        let change = Change { storage_bytes_per_s: Some(5e6), ..Change::default() };
+        let a_little = Facts { measured: Known::exactly(95.0), ..facts() };
+        is(predicted(&a_little, change), 47.5, "storage");
+        let far = Facts { measured: Known::exactly(70.0), ..facts() };
+        let outlook = far.predict(&change).unwrap().samples_per_s;
+        assert!((outlook.value / 50.0 - 1.0).abs() < 0.03 && outlook.error() > 0.25, "{outlook:?}");
+    }
+
+    #[test]
+    fn storage_can_be_told_from_what_the_loader_reaches() {
+        for (workers, storage) in [(0, 100.0), (1, 100.0), (8, 100.0), (8, 190.0), (4, 30.0)] {
+            let facts = Facts { workers, storage: Some(Known::exactly(storage)), ..facts() };
+            let free = Facts { ingest: Known::exactly(UNLIMITED), ..facts };
+            let reached = free.reach(&Change::default(), |known| known.value).0;
+            let found = Facts { storage: None, ..facts }.storage_behind(reached).unwrap();
+            assert!((found / storage - 1.0).abs() < 1e-6, "{workers} workers: {found}, not {storage}");
+        }
+        assert_eq!(facts().storage_behind(199.0), None);
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        let error = Facts { storage: Some(Known::exactly(0.0)), ..facts() }.check().unwrap_err();
+        assert!(error.to_string().contains("storage = 0"), "{error}");
+        let error = facts().predict(&Change { cores: Some(0), ..Change::default() }).unwrap_err();
+        assert!(error.to_string().contains("cores = 0"), "{error}");
+        let nothing = facts().predict(&Change { cache_bytes: Some(0.0), ..Change::default() });
+        assert!(nothing.is_ok());
+    }
+}

@@ -1,0 +1,120 @@
+"""Batches of text: padded tokens with their lengths, packed blocks, or plain strings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sutler._output import converter, import_torch
+from sutler._run import AssembledBatches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sutler._run import RunReader
+    from sutler._sutler import Array, Batch
+    from sutler.loader import Loader
+    from sutler.text import TextLines
+
+
+class TextBatches(AssembledBatches):
+    """The batches of one epoch, one after the other."""
+
+    def __init__(self, loader: Loader, dataset: TextLines, run: RunReader, epoch: int) -> None:
+        super().__init__(run)
+        self._loader = loader
+        self._dataset = dataset
+        self._epoch = epoch
+        self._convert: Callable[[Array], Any] = converter(loader.output)
+
+    def _assemble(self, batch: Batch) -> Any:
+        loader = self._loader
+        if not loader._batched():
+            sample = self._with_ids(self._samples(batch), batch)[0]
+            return sample if loader.collate_fn is None else loader.collate_fn(sample)
+        if loader.collate_fn is not None:
+            return loader.collate_fn(self._with_ids(self._samples(batch), batch))
+        parts = self._parts(batch)
+        if loader.return_ids:
+            ids = np.asarray(self._ids(batch), dtype=np.int64)
+            parts.append(self._own(ids))
+        return parts if len(parts) > 1 else parts[0]
+
+    def _parts(self, batch: Batch) -> list[Any]:
+        """A batch as it is delivered when nobody collates it."""
+        dataset = self._dataset
+        if dataset.pack is not None:
+            return self._planes(batch)
+        block = batch.padded_tokens()
+        if block is not None:
+            ids, lengths = self._convert(block[0]), self._convert(block[1])
+        else:
+            samples = self._samples(batch)
+            if dataset.tokenizer is None:
+                return [samples]
+            ids, lengths = self._pad(samples)
+        if not dataset.attention_mask:
+            return [ids, lengths]
+        return [ids, lengths, self._mask(np.asarray(lengths), ids.shape[1])]
+
+    def _planes(self, batch: Batch) -> list[Any]:
+        """The tokens of packed blocks, and what else they tell."""
+        length, planes = self._dataset.pack, self._dataset.planes
+        assert length is not None
+        return [self._convert(batch.plane(length, planes, plane)) for plane in range(planes)]
+
+    def _samples(self, batch: Batch) -> list[Any]:
+        """The samples of a batch one by one, as ``dataset[index]`` has them."""
+        dataset = self._dataset
+        # An array that only lends its memory has no rows; NumPy's view of it has, and lends them too.
+        convert = np.asarray if self._loader.output == "dlpack" else self._convert
+        if dataset.pack is not None:
+            planes = [
+                convert(plane) if hasattr(plane, "__dlpack__") else plane for plane in self._planes(batch)
+            ]
+            rows = [tuple(plane[row] for plane in planes) for row in range(len(batch))]
+            return rows if len(planes) > 1 else [row[0] for row in rows]
+        if dataset.is_native:
+            return [convert(array) for array in batch.take_tokens()]
+        ids: list[int] = np.asarray(batch.ids()).tolist()
+        texts = [np.asarray(array).tobytes().decode() for array in batch.take_text()]
+        seed = self._loader.seed
+        return [
+            dataset.finish(text, index, seed=seed, epoch=self._epoch)
+            for text, index in zip(texts, ids, strict=True)
+        ]
+
+    def _with_ids(self, samples: list[Any], batch: Batch) -> list[Any]:
+        if not self._loader.return_ids:
+            return samples
+        return list(zip(samples, self._ids(batch), strict=True))
+
+    def _ids(self, batch: Batch) -> list[int]:
+        """What ``loader.dataset`` calls the samples of a batch."""
+        ids: list[int] = np.asarray(batch.ids()).tolist()
+        selection = self._loader._selection
+        return ids if selection is None else selection.places(ids)
+
+    def _pad(self, samples: list[Any]) -> tuple[Any, Any]:
+        """What a Python tokenizer has made, in one array."""
+        dataset = self._dataset
+        rows = [np.asarray(sample, dtype=np.int64) for sample in samples]
+        if any(row.ndim != 1 for row in rows):
+            raise TypeError(
+                "the tokenizer should return the numbers of a line's tokens, as a list or an array of one dimension, "
+                f"got {samples[0]!r}; pass a collate_fn to put something else together"
+            )
+        lengths = np.asarray([len(row) for row in rows], dtype=np.int64)
+        padded = np.full((len(rows), dataset.padded_length(int(lengths.max()))), dataset.pad, dtype=np.int64)
+        for line, row in zip(padded, rows, strict=True):
+            line[: len(row)] = row
+        return self._own(padded), self._own(lengths)
+
+    def _mask(self, lengths: np.ndarray[Any, Any], length: int) -> Any:
+        mask = np.arange(length) < lengths[:, None]
+        return self._own(mask.astype(np.int64))
+
+    def _own(self, array: np.ndarray[Any, Any]) -> Any:
+        """An array that was made here, as the loader's output."""
+        return import_torch().from_numpy(array) if self._loader.output == "torch" else array

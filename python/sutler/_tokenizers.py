@@ -1,0 +1,120 @@
+"""What users pass as a tokenizer, and the native one that does the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sutler import _sutler
+
+#: Names that tokenizers commonly give the token at the end of a text, and the one that fills up.
+_END_NAMES = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[EOS]", "<|eot_id|>")
+_PAD_NAMES = ("[PAD]", "<pad>", "<|pad|>", "<PAD>", "<|finetune_right_pad_id|>")
+
+
+@dataclass(frozen=True)
+class Description:
+    """A tokenizer as it travels to native threads and to other processes."""
+
+    #: The ``tokenizer.json``; ``None`` for a function of the user's.
+    json: str | None = None
+    #: The tokens that the object the user passed has for these purposes.
+    eos: int | None = None
+    pad: int | None = None
+
+
+def describe(tokenizer: Any) -> Description:
+    """What a ``tokenizer=`` argument stands for."""
+    if tokenizer is None:
+        return Description()
+    if isinstance(tokenizer, str) and tokenizer.lstrip()[:1] == "{":
+        return Description(tokenizer)
+    if isinstance(tokenizer, str | os.PathLike):
+        return Description(_read(Path(tokenizer)))
+    backend = getattr(tokenizer, "backend_tokenizer", None)  # of transformers' fast tokenizers
+    described = _to_json(tokenizer if backend is None else backend)
+    if described is not None:
+        eos, pad = (_number(tokenizer, name) for name in ("eos_token_id", "pad_token_id"))
+        return Description(described, eos, pad)
+    if callable(tokenizer):
+        return Description(None, _number(tokenizer, "eos_token_id"), _number(tokenizer, "pad_token_id"))
+    raise TypeError(
+        "tokenizer should be the path of a tokenizer.json, a tokenizers.Tokenizer, a fast tokenizer of transformers, "
+        f"or a function from a string to the numbers of its tokens, got {tokenizer!r}"
+    )
+
+
+def _read(path: Path) -> str:
+    if path.is_dir():
+        path = path / "tokenizer.json"
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"There is no tokenizer at {path}. Pass the path of a tokenizer.json; nothing is downloaded, and "
+            "transformers' AutoTokenizer.from_pretrained(...) may be passed as it is."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no tokenizer.json: {error}") from None
+
+
+def _to_json(tokenizer: Any) -> str | None:
+    """The description that the library's tokenizers give of themselves."""
+    to_str: Callable[[], object] | None = getattr(tokenizer, "to_str", None)
+    described = to_str() if callable(to_str) else None
+    return described if isinstance(described, str) else None
+
+
+def _number(tokenizer: Any, name: str) -> int | None:
+    number = getattr(tokenizer, name, None)
+    return number if isinstance(number, int) else None
+
+
+def end_token(asked: int | str | None, described: Description, native: _sutler.Tokenizer) -> int:
+    """The token that closes a document, which packing needs."""
+    if asked is not None:
+        return _asked(asked, "eos", native)
+    if described.eos is not None:
+        return described.eos
+    found = _first(_END_NAMES, native)
+    if found is None:
+        raise ValueError(
+            "packing closes every line with an end-of-text token, and this tokenizer has none by the usual names "
+            f"({', '.join(_END_NAMES)}); pass eos= with the token or its number"
+        )
+    return found
+
+
+def pad_token(
+    asked: int | str | None, described: Description, native: _sutler.Tokenizer | None
+) -> int | None:
+    """The token that fills up shorter lines, if there is one."""
+    if asked is not None:
+        return _asked(asked, "pad", native)
+    if described.pad is not None or native is None:
+        return described.pad
+    return _first(_PAD_NAMES, native) if native.padding is None else native.padding
+
+
+def _first(names: tuple[str, ...], native: _sutler.Tokenizer) -> int | None:
+    return next((number for name in names if (number := native.id(name)) is not None), None)
+
+
+def _asked(asked: int | str, name: str, native: _sutler.Tokenizer | None) -> int:
+    if isinstance(asked, bool) or not isinstance(asked, int | str):
+        raise TypeError(f"{name} should be a token or its number, got {asked!r}")
+    if isinstance(asked, str):
+        number = None if native is None else native.id(asked)
+        if number is None:
+            raise ValueError(
+                f"the tokenizer has no token {asked!r}; pass {name}= with another or with a number"
+            )
+        return number
+    if name == "eos" and native is not None and (asked < 0 or native.token(asked) is None):
+        raise ValueError(
+            f"the tokenizer has no token number {asked}; its numbers are below {native.vocabulary}"
+        )
+    return asked

@@ -1,0 +1,215 @@
+"""Loaders as an analysis needs them: rebuilt over a few batches, with samples in memory, or on storage, or just there.
+
+The user's own loader is never iterated: its epoch, its sampler's random numbers and its workers stay as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sutler.analysis.files import files_of
+from sutler.analysis.proof import drop_from_page_cache
+
+GOLDEN_RATIO = (5**0.5 - 1) / 2
+
+#: Indices of batches.
+Batches = list[list[Any]]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is different about a loader that is rebuilt; ``None`` is as the user has it."""
+
+    workers: int | None = None
+    #: The cache's budget for the batches looked at.
+    cache_bytes: int | None = None
+    #: The forms that it keeps, as in ``"100-0-0"``.
+    split: str | None = None
+    storage_bytes_per_s: float | None = None
+    #: The transform at this place is left out.
+    without: int | None = None
+    #: Samples that are ready, so that only handing them over is left to do.
+    ready: bool = False
+
+
+class Probe(ABC):
+    """A loader over the batches of an analysis, which can be gone through any number of times."""
+
+    def __init__(self, drawn: list[Any]) -> None:
+        self._drawn = drawn
+        #: What the loader draws from, which holds on to this very list. Of a stream it is empty.
+        self.order = list(drawn)
+
+    def epoch(self, repeats: int = 1) -> Iterator[Any]:
+        """The batches, one after the other, so many times."""
+        self.order[:] = self._drawn * repeats
+        return self._iterate()
+
+    def spread(self, sizes: list[int]) -> None:
+        """Deals the samples out anew, so that those which came first are spread evenly over the batches.
+
+        A cache keeps what came first. In a later epoch of a training run these are anywhere, not all at its beginning.
+        """
+        in_batches = bool(self._drawn) and isinstance(self._drawn[0], list)
+        indices = [index for batch in self._drawn for index in batch] if in_batches else list(self._drawn)
+        # Multiples of the golden ratio, taken modulo 1, fall evenly into any interval.
+        places = sorted(range(len(indices)), key=lambda place: place * GOLDEN_RATIO % 1.0)
+        dealt = iter([indices[place] for place in places])
+        self._drawn = [list(itertools.islice(dealt, size)) for size in sizes] if in_batches else list(dealt)
+
+    @abstractmethod
+    def _iterate(self) -> Iterator[Any]:
+        """Another epoch."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends its workers."""
+
+    def stages(self) -> dict[str, Any]:
+        """How long samples spent where, as far as the loader keeps count."""
+        return {}
+
+    def timeline(self) -> dict[str, Any] | None:
+        """Its latest batches and samples one by one, where it keeps them; as `Loader.timeline` tells them."""
+        return None
+
+    def storage_bytes(self) -> int | None:
+        """The bytes that it has asked storage for so far, where it keeps count."""
+        return None
+
+    def kept(self) -> tuple[int, int] | None:
+        """How many samples its cache holds, and the bytes that they take; ``None`` without one."""
+        return None
+
+    def transport_seconds(self) -> float:
+        """How long the trainer has waited for finished batches to arrive so far, where the loader keeps count."""
+        return 0.0
+
+
+class Bench(ABC):
+    """A user's loader, and how to rebuild it."""
+
+    kind: Literal["native", "python", "stream", "torch"]
+    #: The dataset in a few words.
+    name: str
+    batch_size: int
+    workers: int
+    #: Whether workers make whole batches, so that those of all workers arrive together.
+    whole_batches: bool
+    #: The user's cache, in bytes.
+    cache_bytes: int = 0
+    dataset: Any
+
+    @abstractmethod
+    def draw(self, count: int) -> Batches:
+        """The first batches as the user's loader would draw them, at the most so many; none of a stream."""
+
+    @abstractmethod
+    def open(self, batches: Batches, config: Config) -> Probe:
+        """A loader over these batches."""
+
+    @property
+    def samples(self) -> int | None:
+        """How many samples the dataset has, where that is known."""
+        try:
+            return len(self.dataset)
+        except TypeError:
+            return None
+
+    def find_files(self, batches: Batches, seconds_max: float) -> dict[Any, list[str]]:
+        """The files of the samples of these batches, as far as they can be found."""
+        indices = list(dict.fromkeys(index for batch in batches for index in batch))
+        return files_of(self.dataset, indices, seconds_max=seconds_max)
+
+    def transforms(self) -> list[str]:
+        """The names of the transforms that could be left out."""
+        steps = getattr(getattr(self.dataset, "transform", None), "transforms", None)
+        return [type(step).__name__ for step in steps] if isinstance(steps, (list, tuple)) else []
+
+
+def without_moving(sampler: Any, dataset: Any) -> Any:
+    """The user's sampler, to draw from without moving it on; itself where it cannot be copied."""
+    try:
+        # Samplers hold their dataset, which may be large and has nothing to do with what they draw next.
+        return copy.deepcopy(sampler, {id(dataset): dataset})
+    except Exception:  # whatever a class of somebody else's raises
+        return sampler
+
+
+def without_transform(dataset: Any, place: int) -> Any:
+    """The same dataset with one transform less."""
+    changed = copy.copy(dataset)
+    pipeline = copy.copy(dataset.transform)
+    pipeline.transforms = [step for number, step in enumerate(pipeline.transforms) if number != place]
+    changed.transform = pipeline
+    return changed
+
+
+class ReadySamples:
+    """A dataset whose samples have been prepared before, so that only handing them over is left to do."""
+
+    def __init__(self, samples: dict[Any, Any]) -> None:
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._samples[index]
+
+
+def ready_samples(dataset: Any, batches: Batches) -> ReadySamples:
+    """The samples of one batch, prepared; all batches are made of these, as handing over takes as long for any."""
+    known = [dataset[index] for index in batches[0]]
+    indices = [index for batch in batches for index in batch]
+    return ReadySamples({index: known[place % len(known)] for place, index in enumerate(indices)})
+
+
+class Pages:
+    """The page cache's part of a dataset, which can be dropped and filled."""
+
+    def __init__(self, files: dict[Any, list[str]], batches: Batches) -> None:
+        self._batches = batches
+        self._files = files
+        self.paths = list(dict.fromkeys(path for paths in files.values() for path in paths))
+        #: Whether all samples' files are known.
+        self.complete = bool(files) and all(index in files for batch in batches for index in batch)
+        sizes = {path: os.path.getsize(path) for path in self.paths if os.path.exists(path)}
+        self.bytes = sum(sizes.values())
+        self._written = True
+
+    @property
+    def sample_bytes(self) -> float | None:
+        """Of an average sample."""
+        return self.bytes / len(self._files) if self._files and self.bytes else None
+
+    def drop(self) -> None:
+        """From now on its samples come from the device."""
+        drop_from_page_cache(self.paths, written=self._written)
+        self._written = False
+
+    def keep(self, fraction: float) -> None:
+        """Only so much of it stays: the samples spread evenly over the batches that are in memory already."""
+        indices = list(self._files)
+        left_out = [
+            path
+            for place, index in enumerate(indices)
+            # As in drawing a line on a screen: every so often the sum steps over a whole number.
+            if int((place + 1) * fraction) == int(place * fraction)
+            for path in self._files[index]
+        ]
+        drop_from_page_cache(left_out, written=self._written)
+
+    def read(self) -> None:
+        """From now on its samples come from memory."""
+        for path in self.paths:
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                while file.read(1 << 20):
+                    pass

@@ -1,0 +1,452 @@
+"""The phases of an analysis: which loader each is about, what is timed, and what proves that it was as it should be."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sutler import _sutler
+from sutler.analysis.benches import Batches, Bench, Config, Pages, Probe
+from sutler.analysis.in_place import of_latest, with_causes
+from sutler.analysis.model import CAUSES, BatchTimes, Interval, Rate
+from sutler.analysis.passes import NO_STEP, Pass, Series, Step, plain, repeat, run_pass
+from sutler.analysis.proof import device_bytes, processor_seconds
+from sutler.analysis.storing import storage_and_cache, storage_from_passes
+from sutler.cache import DEFAULT_SPLIT
+
+#: Storage that is no limit, for loaders whose samples are to be in memory.
+UNTHROTTLED = 1e15
+#: What may have been read while everything was in memory: a directory, a library that is used for the first time.
+STRAY_BYTES = 64 << 10
+#: Batches to look at where the user does not say, and the least that say something.
+BATCHES_MAX, BATCHES_MIN = 256, 10
+#: How often batches are repeated in a pass at the most.
+REPEATS_MAX = 100
+
+
+@dataclass
+class Phase:
+    """A loader that is gone through again and again under the same circumstances."""
+
+    probe: Probe
+    step: Step
+    #: Brings samples to where they should be before each pass.
+    prepare: Callable[[], None]
+    #: How many workers it has, where not as many as the user's.
+    workers: int | None = None
+    #: How often it goes through the batches in a pass, where samples are in memory and do not wear out.
+    repeats: int = 1
+    series: Series = field(default_factory=Series)
+    last: Pass | None = None
+    #: Samples of all passes, those that are not counted included.
+    served: int = 0
+    #: Seconds of processors, over all passes.
+    work_seconds: float = 0.0
+    #: Seconds that the trainer waited for finished batches to arrive, where the loader keeps count.
+    transport_seconds: float = 0.0
+
+
+@dataclass
+class Measured:
+    """All that the phases gave."""
+
+    rates: dict[str, Rate]
+    #: Seconds for each sample: the step alone, handed over, prepared, fetched.
+    step: Interval
+    handed: Interval
+    prepared: Interval
+    fetched: Interval
+    timeline: tuple[BatchTimes, ...]
+    #: The same and their samples, as the loader wrote them down, where it does.
+    record: dict[str, Any] | None
+    stages: dict[str, Any]
+    facts: dict[str, Any]
+    cached: float
+    #: How many samples the batches had, on average.
+    batch_samples: float
+    warnings: list[str]
+
+
+class Measurement:
+    """One analysis while it is measured."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        step: Step,
+        *,
+        batches_max: int | None,
+        seconds: float,
+        storage_bytes_per_s: float | None,
+    ) -> None:
+        self.bench = bench
+        self.step = step
+        self.seconds = seconds
+        self.storage = storage_bytes_per_s
+        self.warnings: list[str] = []
+        self.native = bench.kind == "native"
+        #: Whether its samples can be kept in a cache of ours.
+        self.keeps = self.native and bench.dataset.content == "images"
+        self.streams = bench.kind == "stream" or bool(getattr(bench, "is_stream", False))
+        self._stack = ExitStack()
+        self.batches: Batches = []
+        self.sizes: list[int] = []
+        self._choose_batches(batches_max)
+        self.pages = Pages({} if self.streams else bench.find_files(self.batches, seconds / 10), self.batches)
+        #: What a sample takes in a cache, once one has been filled.
+        self.kept_bytes: float | None = None
+        #: Which part of the samples the user's cache has.
+        self.cached = 0.0
+
+    # --- which batches ---------------------------------------------------------------------------------------------
+
+    def _choose_batches(self, batches_max: int | None) -> None:
+        """As many batches as fit into a pass of reasonable length, in the order that the loader draws them."""
+        bench, limit = self.bench, batches_max or BATCHES_MAX
+        drawn = bench.draw(limit)
+        if not drawn and not self.streams:
+            raise ValueError(
+                f"the loader has no batches to analyse: its dataset has {bench.samples} samples, and a batch "
+                f"{bench.batch_size}; with drop_last an incomplete batch is left out"
+            )
+        team = self._team(None)
+        self.pass_seconds = pass_seconds = max(0.05, self.seconds / 30)
+        with ExitStack() as stack:
+            probe = self.open(stack, Config(storage_bytes_per_s=self.storage), drawn)
+            started, count = 0.0, 0
+            sizes = []
+            for batch in itertools.islice(probe.epoch(), limit):
+                sizes.append(_length(batch, bench.batch_size))
+                if count == 0:
+                    #: A batch as the step gets it, to be trained on again and again.
+                    self.batch = batch
+                    # Libraries are loaded and workers started for the first one, which is no news about the others.
+                    started = time.perf_counter()
+                count += 1
+                enough = count >= 2 * team + BATCHES_MIN and count % team == 0
+                if enough and time.perf_counter() - started > pass_seconds:
+                    break
+                if time.perf_counter() - started > self.seconds and count >= 2:
+                    break
+            if count == 0:
+                raise ValueError("the loader has no batches to analyse: its stream ended at once")
+            each = (time.perf_counter() - started) / max(1, count - 1)
+        if self.step.seconds:
+            fit = max(2 * team + BATCHES_MIN, int(pass_seconds / max(self.step.seconds, each)))
+            count = min(count, math.ceil(fit / team) * team)
+        count = max(1, count - count % team) if count > team else count
+        self.batches = drawn[:count] if drawn else []
+        self.sizes = [len(batch) for batch in self.batches] or sizes[:count]
+        if count <= 2 * team:
+            self.warnings.append(
+                f"There are only {count} batches to look at, so what it takes to get going is part of every figure: "
+                "they say little about a longer run."
+            )
+        samples = bench.samples
+        if samples is not None and samples < bench.batch_size:
+            self.warnings.append(
+                f"The dataset has {samples} samples, fewer than a batch of {bench.batch_size}: figures are those of "
+                "one incomplete batch, and mean little for a larger dataset."
+            )
+
+    def _team(self, workers: int | None) -> int:
+        """How many batches are under way at the same time, with so many workers."""
+        workers = max(1, self.bench.workers if workers is None else workers)
+        return workers if self.bench.whole_batches else -(-workers // max(1, self.bench.batch_size))
+
+    def open(self, stack: ExitStack, config: Config, batches: Batches | None = None) -> Probe:
+        """A loader over the batches of the analysis."""
+        probe = self.bench.open(self.batches if batches is None else batches, config)
+        stack.callback(probe.close)
+        return probe
+
+    # --- phases ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Measured:
+        """All phases."""
+        with self._stack:
+            return self._run()
+
+    def _run(self) -> Measured:
+        bench = self.bench
+        series: dict[str, Series] = {"step": Series()}
+        memory = self.open_in_memory(self._stack, Config())
+        real, self.cached = self._real_probe()
+        ready = self._ready_probe()
+        repeats = self._repeats(memory)
+        phases = {
+            "memory": Phase(memory, NO_STEP, self.into_memory, repeats=repeats),
+            "memory+step": Phase(memory, self.step, self.into_memory),
+            "real": Phase(real, NO_STEP, self._onto_storage),
+            "real+step": Phase(real, self.step, self._onto_storage),
+        }
+        if ready is not None:
+            phases["ready"] = Phase(ready, NO_STEP, _nothing, repeats=self._repeats(ready))
+            phases["ready+step"] = Phase(ready, self.step, _nothing)
+        if bench.workers > 1:
+            alone = self.open_in_memory(self._stack, Config(workers=1))
+            phases["alone"] = Phase(alone, NO_STEP, self.into_memory, 1, self._repeats(alone))
+        series |= {name: phase.series for name, phase in phases.items()}
+        measures: dict[str, Callable[[], None]] = {"step": lambda: self._step_alone(series["step"])}
+        for name, phase in phases.items():
+            measures[name] = lambda phase=phase: self.measure(phase)  # type: ignore[misc]
+        repeat(measures, series, self.seconds * 0.7)
+        return self._conclude(series, phases)
+
+    def open_in_memory(self, stack: ExitStack, config: Config) -> Probe:
+        """A loader whose samples are all in memory: in a cache of ours, or in the page cache."""
+        if self.keeps:
+            room = (
+                int(self.pages.bytes * 1.2)
+                + sum(self.sizes) * 8192
+                + 16 * len(self.bench.dataset)
+                + (8 << 20)
+            )
+            config = replace(config, cache_bytes=room, split=DEFAULT_SPLIT)
+        if self.native:
+            config = replace(config, storage_bytes_per_s=UNTHROTTLED)
+        probe = self.open(stack, config)
+        self._go_through(probe)
+        kept = probe.kept()
+        if kept is not None and kept[0] and self.keeps:
+            self.kept_bytes = kept[1] / kept[0]
+        return probe
+
+    def _real_probe(self) -> tuple[Probe, float]:
+        """The loader as it stands: with as much of these batches in its cache as it would have of all of them."""
+        bench = self.bench
+        if not bench.cache_bytes or not bench.samples:
+            return self.open(self._stack, Config(storage_bytes_per_s=self.storage)), 0.0
+        if not self.keeps or self.kept_bytes is None:
+            scaled = int(bench.cache_bytes * min(1.0, sum(self.sizes) / bench.samples))
+            probe = self.open(self._stack, Config(cache_bytes=max(1 << 20, scaled)))
+            self._go_through(probe)
+            kept = probe.kept()
+            probe.spread(self.sizes)
+            return probe, (kept[0] / sum(self.sizes) if kept else 0.0)
+        cached = min(1.0, bench.cache_bytes / self.kept_bytes / bench.samples)
+        return self.open_cached(self._stack, cached, Config(storage_bytes_per_s=self.storage)), cached
+
+    def open_cached(self, stack: ExitStack, cached: float, config: Config) -> Probe:
+        """A loader that has this fraction of the samples in its cache."""
+        wanted = round(cached * sum(self.sizes))
+        if wanted == 0 or self.kept_bytes is None:
+            return self.open(stack, config)
+        # Tables take room, too, and samples differ in size: room is given or taken after a look at what was kept.
+        room = wanted * self.kept_bytes + 8 * len(self.bench.dataset) + 65536
+        for attempt in range(4):
+            attempts = ExitStack()
+            config = replace(config, cache_bytes=int(room))
+            try:
+                probe = self.open(attempts, config)
+            except ValueError:
+                room += 65536
+                continue
+            self._go_through(probe)
+            kept = probe.kept()
+            missing = wanted - (kept[0] if kept else 0)
+            if abs(missing) <= max(1, wanted // 50) or attempt == 3:
+                probe.spread(self.sizes)
+                stack.push(attempts.pop_all())
+                return probe
+            attempts.close()
+            room += missing * self.kept_bytes
+        return self.open(stack, config)
+
+    def _ready_probe(self) -> Probe | None:
+        """Samples that are ready, where a dataset written in Python can be exchanged for them."""
+        if self.native or self.streams:
+            return None
+        probe = self.open(self._stack, Config(ready=True))
+        self._go_through(probe)
+        return probe
+
+    def _go_through(self, probe: Probe) -> None:
+        for batch in itertools.islice(probe.epoch(), len(self.sizes)):
+            del batch
+
+    def _repeats(self, probe: Probe) -> int:
+        """How often to go through the batches until a pass is long enough to be timed."""
+        if self.streams:
+            return 1
+        self.into_memory()
+        started = time.perf_counter()
+        self._go_through(probe)
+        return min(REPEATS_MAX, max(1, math.ceil(self.pass_seconds / (time.perf_counter() - started))))
+
+    def into_memory(self) -> None:
+        """From now on samples come from memory."""
+        if not self.keeps:
+            self.pages.read()
+
+    def _onto_storage(self) -> None:
+        self.pages.drop()
+
+    def _step_alone(self, series: Series) -> None:
+        """The step on a batch that is there: as many times as there are batches, up to a few seconds of it."""
+        samples, started = 0, time.perf_counter()
+        self.step.settle()
+        first = time.perf_counter()
+        for count, size in enumerate(self.sizes):
+            self.step(self.batch)
+            samples += size
+            if count >= 4 and time.perf_counter() - started > self.seconds / 24:
+                break
+        self.step.settle()
+        series.add(max(1e-9, time.perf_counter() - first) / samples, samples, 0)
+
+    def measure(self, phase: Phase) -> None:
+        """One more pass."""
+        phase.prepare()
+        before, work = device_bytes(), processor_seconds()
+        asked, waited = phase.probe.storage_bytes(), phase.probe.transport_seconds()
+        sizes = self.sizes * phase.repeats
+        done = run_pass(phase.probe.epoch(phase.repeats), sizes, phase.step, self._team(phase.workers))
+        phase.served += sum(sizes)
+        after = device_bytes()
+        phase.work_seconds += processor_seconds() - work
+        phase.transport_seconds += phase.probe.transport_seconds() - waited
+        phase.last = done
+        read = None if before is None or after is None else after - before
+        if self.storage is not None and asked is not None:
+            # Storage is held to a rate whether or not the page cache has the bytes: what went through it is the proof.
+            read = (phase.probe.storage_bytes() or 0) - asked
+        phase.series.add(done.seconds_per_sample, done.samples, read)
+
+    # --- what follows ----------------------------------------------------------------------------------------------
+
+    def _conclude(self, series: dict[str, Series], phases: dict[str, Phase]) -> Measured:
+        bench = self.bench
+        prepared, fetched = series["memory+step"].seconds(), series["real+step"].seconds()
+        step = series["step"].seconds()
+        rates = {"G": self._rate("G", series["step"], None)}
+        if not self.step.seconds and self.step.seconds is not None:
+            rates["G"] = Rate(
+                "G", Interval(1e9, 1e9, 1e9), 1, 0, 0, None, "No step was given: it is no limit."
+            )
+            step = Interval(1e-9, 1e-9, 1e-9)
+        rates["P"] = self._rate("P", series["memory"], in_memory=True)
+        handed = step
+        hand_over = None
+        if "ready+step" in phases:
+            handed = series["ready+step"].seconds()
+            hand_over = series["ready"].rate()
+        else:
+            transport = phases["memory+step"].transport_seconds / max(1, phases["memory+step"].served)
+            handed = Interval(step.value + transport, step.low + transport, step.high + transport)
+        work = phases["memory"].work_seconds / max(1, phases["memory"].served)
+        sample_bytes = self.pages.sample_bytes
+        shares = _sutler.attribute_stalls(
+            step=step.value,
+            handed=handed.value,
+            prepared=prepared.value,
+            loaded=series["memory"].seconds().value if bench.workers else None,
+            fetched=fetched.value,
+        )
+        facts: dict[str, Any] = {
+            "samples": bench.samples or sum(self.sizes),
+            "sample_bytes": sample_bytes or 1.0,
+            "kept_bytes": self.kept_bytes or sample_bytes or 1.0,
+            "cache_bytes": 0.0,
+            "workers": bench.workers,
+            "cores": _sutler.usable_cores(),
+            "ingest": plain(rates["G"].samples_per_s),
+            "prepare": plain(rates["P"].samples_per_s),
+            "prepare_alone": plain(series["alone"].rate()) if "alone" in series else None,
+            "work_s": max(work, 1e-9) if work else None,
+            "recall": None,
+            "storage": None,
+            "read_s": None,
+            "hand_over": None if hand_over is None else plain(hand_over),
+            "measured": plain(Interval(1 / fetched.value, 1 / fetched.high, 1 / fetched.low)),
+            "stalls": dict(zip(CAUSES, shares, strict=True)),
+            "memory_bytes": 0.0,
+        }
+        facts["cache_bytes"] = self.cached * facts["samples"] * facts["kept_bytes"]
+        if self.keeps:
+            storage_and_cache(self, facts, rates, phases["memory"].probe)
+        else:
+            storage_from_passes(self, facts, rates, series["real"])
+        fraction, *mixed = _sutler.fetch_rate(json.dumps(facts))
+        storage = rates.get("S")
+        if storage is not None:
+            note = storage.note
+            rates["F"] = Rate(
+                "F",
+                Interval(*mixed),
+                storage.passes,
+                storage.samples,
+                storage.bytes_read,
+                storage.proven,
+                note,
+            )
+        self._doubts(series)
+        real = phases["real+step"]
+        times, record = real.last.times if real.last else (), real.probe.timeline()
+        return Measured(
+            rates=rates,
+            step=step,
+            handed=handed,
+            prepared=prepared,
+            fetched=fetched,
+            timeline=times if record is None else with_causes(times, record),
+            record=None if record is None else of_latest(record, len(times)),
+            stages=phases["real+step"].probe.stages(),
+            facts=facts,
+            cached=fraction,
+            batch_samples=sum(self.sizes) / len(self.sizes),
+            warnings=self.warnings,
+        )
+
+    def _rate(
+        self, name: str, series: Series, proven: bool | None = None, *, in_memory: bool = False
+    ) -> Rate:
+        note = ""
+        if in_memory:
+            proven = (
+                None if series.bytes_read is None else series.bytes_read <= STRAY_BYTES * len(series.values)
+            )
+            if proven is None:
+                note = "Nobody counts what devices deliver here, so it is not proven that all samples were in memory."
+            elif not proven:
+                note = (
+                    f"{series.bytes_read:,} bytes still came from the device, so not all samples were in memory: "
+                    "what is prepared may be more than this."
+                )
+                self.warnings.append(f"P: {note}")
+        return Rate(name, series.rate(), len(series.values), series.samples, series.bytes_read, proven, note)
+
+    def _doubts(self, series: dict[str, Series]) -> None:
+        """What the noise of the measurements makes of the figures."""
+        names = {
+            "step": "the step alone",
+            "memory+step": "training from memory",
+            "real+step": "training as it is",
+        }
+        for name, words in names.items():
+            error = series[name].seconds().error
+            if error > 0.1:
+                self.warnings.append(
+                    f"What {words} takes is known to ± {error:.0%} only, after {len(series[name].values)} passes: "
+                    "something else is using this machine, or the passes are too short. Shares are no better known "
+                    "than that; measure again on a quiet machine, or for longer (time=)."
+                )
+
+
+def _nothing() -> None:
+    """Ready samples are where they are."""
+
+
+def _length(batch: Any, otherwise: int) -> int:
+    """How many samples a batch of somebody else's making has."""
+    first = batch
+    while isinstance(first, (list, tuple, dict)) and first:
+        first = next(iter(first.values())) if isinstance(first, dict) else first[0]
+    shape = getattr(first, "shape", None)
+    return int(shape[0]) if shape else otherwise

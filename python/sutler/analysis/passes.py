@@ -1,0 +1,152 @@
+"""Passes over batches with a clock running, and their repetition until the mean is known well enough."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from sutler import _sutler
+from sutler.analysis.model import BatchTimes, Interval
+
+
+class Step:
+    """What the trainer does with a batch: a function of it, or so many seconds of somebody else's work."""
+
+    def __init__(self, step: Callable[[Any], Any] | float) -> None:
+        self._function = step if callable(step) else None
+        #: How long an emulated step takes.
+        self.seconds = None if callable(step) else float(step)
+
+    def __call__(self, batch: Any) -> None:
+        """Trains on a batch."""
+        if self.seconds is not None:
+            # An accelerator leaves the processors alone, so its work is a pause.
+            if self.seconds > 0:
+                time.sleep(self.seconds)
+            return
+        assert self._function is not None
+        try:
+            self._function(batch)
+        except Exception as error:
+            error.add_note(
+                "raised by the step that sutler.analyze was given, on a batch of the loader; nothing was measured. "
+                "The step is called with each batch as the loader yields it"
+            )
+            raise
+
+    def settle(self) -> None:
+        """Waits for work that the step has only begun: a GPU's queue."""
+        if self._function is not None:
+            torch = sys.modules.get("torch")
+            if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+                torch.cuda.synchronize()
+
+
+#: A trainer that wants the next batch at once.
+NO_STEP = Step(0.0)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass gave."""
+
+    #: Seconds for each sample, once the pass had got going.
+    seconds_per_sample: float
+    #: Samples that this is the mean of.
+    samples: int
+    batches: int
+    #: When each batch was asked for, had and done with, in seconds since the pass began.
+    times: tuple[BatchTimes, ...]
+
+
+def run_pass(batches: Iterator[Any], sizes: list[int], step: Step, team: int) -> Pass:
+    """Trains on all batches, and tells what a sample took once the pass had got going and while it went on.
+
+    At the end of a pass workers run out of work, so what was under way at its beginning has no counterpart: the last
+    batches are trained on and not counted. Where workers make whole batches, those of all of them arrive together. So
+    the ``team`` first and the ``team`` last batches are left out, and of those between them a multiple of it counts.
+    """
+    clock = time.perf_counter
+    between = (len(sizes) - 2 * team) // team * team
+    first, last = (team, team + between) if between > 0 else (0, len(sizes))
+    step.settle()
+    begun = asked = clock()
+    marks = {0: begun}
+    times: list[BatchTimes] = []
+    for index, batch in enumerate(itertools.islice(batches, len(sizes))):
+        received = clock()
+        step(batch)
+        del batch
+        if index + 1 in (first, last):
+            step.settle()
+            marks[index + 1] = clock()
+        trained = clock()
+        times.append(BatchTimes(index, asked - begun, received - begun, trained - begun))
+        asked = trained
+    counted = sum(sizes[first:last])
+    # A stream may have ended before.
+    if last not in marks:
+        return Pass(
+            max(1e-9, asked - begun) / max(1, sum(sizes[: len(times)])), len(times), len(times), tuple(times)
+        )
+    return Pass(max(1e-9, marks[last] - marks[first]) / counted, counted, len(times), tuple(times))
+
+
+@dataclass
+class Series:
+    """Repeated measurements of one thing, in seconds for each sample."""
+
+    values: list[float] = field(default_factory=list)
+    samples: int = 0
+    bytes_read: int | None = 0
+
+    def add(self, seconds_per_sample: float, samples: int, bytes_read: int | None) -> None:
+        """One more."""
+        self.values.append(seconds_per_sample)
+        self.samples += samples
+        self.bytes_read = (
+            None if bytes_read is None or self.bytes_read is None else self.bytes_read + bytes_read
+        )
+
+    def seconds(self) -> Interval:
+        """The mean."""
+        known = _sutler.confidence(self.values)
+        assert known is not None
+        return Interval(*known)
+
+    def rate(self) -> Interval:
+        """Samples per second."""
+        seconds = self.seconds()
+        return Interval(1 / seconds.value, 1 / seconds.high, 1 / seconds.low)
+
+
+def plain(interval: Interval) -> dict[str, float]:
+    """An interval as the core reads it."""
+    return {"value": interval.value, "low": interval.low, "high": interval.high}
+
+
+#: Known to 2 % is known.
+TIGHT = 0.02
+#: Fewer repetitions than this prove nothing, more than that nothing new.
+PASSES_MIN, PASSES_MAX = 3, 12
+
+
+def repeat(measures: dict[str, Callable[[], None]], series: dict[str, Series], seconds_max: float) -> None:
+    """Measures in turn until each mean is known well enough, or time is up.
+
+    In turn, so that a disturbance of some seconds hits all of them alike: what counts are their differences.
+    """
+    deadline = time.monotonic() + seconds_max
+    for count in range(1, PASSES_MAX + 1):
+        for name, measure in measures.items():
+            if count <= PASSES_MIN or series[name].seconds().error > TIGHT:
+                measure()
+        known = all(series[name].seconds().error <= TIGHT for name in measures)
+        if count >= PASSES_MIN and (known or time.monotonic() > deadline):
+            return
+        if count >= 2 and time.monotonic() > deadline:
+            return

@@ -1,0 +1,163 @@
+"""What storage and the cache deliver, alone or as far as it can be told from what a loader reaches with them."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from sutler import _sutler
+from sutler.analysis.benches import Probe
+from sutler.analysis.model import Interval, Rate
+from sutler.analysis.passes import Series, plain, repeat
+from sutler.analysis.proof import device_bytes
+from sutler.analysis.sutler_bench import SutlerProbe
+from sutler.testing import throttled
+
+if TYPE_CHECKING:
+    from sutler.analysis.measuring import Measurement
+
+#: What may be missing of the bytes that a cold pass should have read: files end inside of blocks, and some are small.
+PROOF_MIN = 0.5
+
+
+def storage_and_cache(
+    measurement: Measurement, facts: dict[str, Any], rates: dict[str, Rate], memory: Probe
+) -> None:
+    """Storage and the cache alone, with the loader's threads and nothing prepared."""
+    dataset = measurement.bench.dataset
+    if measurement.storage is not None:
+        dataset = throttled(dataset, measurement.storage)
+    native = dataset._native
+    indices = [index for batch in measurement.batches for index in batch]
+    threads = measurement.bench.workers
+    storage, single, recall = Series(), Series(), Series()
+    assert isinstance(memory, SutlerProbe)
+    cache = memory.cache()
+
+    def read(series: Series, threads: int) -> None:
+        measurement.pages.drop()
+        before = device_bytes()
+        samples, bytes_, seconds = _sutler.read_samples(native, indices, threads=threads)
+        after = device_bytes()
+        read = None if before is None or after is None else after - before
+        series.add(seconds / samples, samples, bytes_ if measurement.storage is not None else read)
+
+    # A few samples are copied in no time, so they are copied often.
+    _, _, once = _sutler.recall_samples(cache, indices, threads=threads)
+    often = indices * min(1000, math.ceil(measurement.pass_seconds / 4 / max(once, 1e-6)))
+
+    def recalled() -> None:
+        samples, _, seconds = _sutler.recall_samples(cache, often, threads=threads)
+        recall.add(seconds / max(1, samples), samples, 0)
+
+    repeat(
+        {"S": lambda: read(storage, threads), "s": lambda: read(single, 1), "C": recalled},
+        {"S": storage, "s": single, "C": recall},
+        measurement.seconds * 0.15,
+    )
+    rates["S"] = _cold_rate(measurement, "S", storage)
+    rates["C"] = Rate("C", recall.rate(), len(recall.values), recall.samples, 0, True)
+    facts["storage"] = plain(rates["S"].samples_per_s)
+    facts["recall"] = plain(rates["C"].samples_per_s)
+    facts["read_s"] = max(single.seconds().value, 1e-9)
+
+
+def storage_from_passes(
+    measurement: Measurement, facts: dict[str, Any], rates: dict[str, Rate], cold: Series
+) -> None:
+    """Storage from what the loader reaches with it: of somebody else's dataset no read can be made alone."""
+    if not measurement.pages.complete or not measurement.pages.bytes:
+        measurement.warnings.append(
+            "Which files the samples lie in could not be found out, so the page cache could not be kept out and "
+            "reading cannot be told apart from preparing: what is fetched counts as prepared."
+        )
+        if cold.bytes_read:
+            measurement.warnings.append(
+                f"{cold.bytes_read:,} bytes came from the device in the measured run."
+            )
+        return
+    if measurement.bench.workers > 0:
+        recalled = Series()
+
+        def recall() -> None:
+            measurement.pages.read()
+            recalled.add(
+                _read_files(measurement.pages.paths, measurement.bench.workers) / sum(measurement.sizes),
+                sum(measurement.sizes),
+                0,
+            )
+
+        repeat({"C": recall}, {"C": recalled}, measurement.seconds * 0.05)
+        rates["C"] = Rate("C", recalled.rate(), len(recalled.values), recalled.samples, 0, None)
+        facts["recall"] = plain(rates["C"].samples_per_s)
+    reached = cold.rate()
+    behind = [
+        _sutler.storage_behind(json.dumps(facts), rate) for rate in (reached.value, reached.low, reached.high)
+    ]
+    proven = _cold_rate(measurement, "F", cold)
+    if behind[0] is not None:
+        known = Interval(behind[0], behind[1] or behind[0], behind[2] or behind[0] * 1.1)
+        known = Interval(known.value, min(known.low, known.value), max(known.high, known.value))
+        facts["storage"] = plain(known)
+        rates["S"] = Rate(
+            "S", known, proven.passes, proven.samples, proven.bytes_read, proven.proven, proven.note
+        )
+        return
+
+    # Storage was no limit, so all that is known is that it delivers more.
+    def drop_and_read() -> float:
+        measurement.pages.drop()
+        return _read_files(measurement.pages.paths, max(1, measurement.bench.workers)) / sum(
+            measurement.sizes
+        )
+
+    alone = Series()
+    repeat(
+        {"S": lambda: alone.add(drop_and_read(), sum(measurement.sizes), 0)},
+        {"S": alone},
+        measurement.seconds * 0.05,
+    )
+    rates["S"] = Rate(
+        "S",
+        alone.rate(),
+        len(alone.values),
+        alone.samples,
+        proven.bytes_read,
+        proven.proven,
+        proven.note or "The files alone, each in one piece: the dataset itself was not held up by storage.",
+    )
+    facts["storage"] = plain(rates["S"].samples_per_s)
+
+
+def _cold_rate(measurement: Measurement, name: str, series: Series) -> Rate:
+    """A rate that is one only if the bytes came from the device."""
+    expected = measurement.pages.bytes * len(series.values)
+    if measurement.storage is not None:
+        return Rate(name, series.rate(), len(series.values), series.samples, series.bytes_read, True)
+    proven = None if series.bytes_read is None else series.bytes_read >= PROOF_MIN * expected
+    note = ""
+    if not proven:
+        found = "nobody counts them here" if series.bytes_read is None else f"only {series.bytes_read:,} did"
+        note = (
+            f"The page cache could not be kept out: {expected:,.0f} bytes should have come from the device, and "
+            f"{found}. Storage is slower than this figure once the dataset no longer fits into memory."
+        )
+        measurement.warnings.append(f"{name}: {note}")
+    return Rate(name, series.rate(), len(series.values), series.samples, series.bytes_read, proven, note)
+
+
+def _read_files(paths: list[str], threads: int) -> float:
+    """Seconds that reading files takes so many threads."""
+
+    def read(path: str) -> None:
+        with open(path, "rb", buffering=0) as file:
+            while file.read(1 << 20):
+                pass
+
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        started = time.perf_counter()
+        list(pool.map(read, paths))
+        return max(1e-9, time.perf_counter() - started)

@@ -1,0 +1,164 @@
+"""Sutler's own loaders on the bench."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from sutler import _sutler
+from sutler.analysis.benches import (
+    Batches,
+    Bench,
+    Config,
+    Probe,
+    ready_samples,
+    without_moving,
+    without_transform,
+)
+from sutler.cache import DEFAULT_SPLIT, Cache
+from sutler.datasets import NativeDataset
+from sutler.loader import Loader
+from sutler.testing import throttled
+
+
+class SutlerProbe(Probe):
+    """A loader of ours over a few batches."""
+
+    #: Known once it is made, as it is given the list that it draws from.
+    loader: Loader[Any]
+
+    def _iterate(self) -> Iterator[Any]:
+        return iter(self.loader)
+
+    def close(self) -> None:
+        """Ends its workers."""
+        self.loader.close()
+
+    def stages(self) -> dict[str, Any]:
+        """How long samples spent where."""
+        quantiles = self.loader.timeline()["quantiles"]
+        stages: dict[str, Any] = self.loader.stats()["stages"]
+        return {name: times | {"quantiles": quantiles.get(name, [])} for name, times in stages.items()}
+
+    def timeline(self) -> dict[str, Any] | None:
+        """Its latest batches and samples."""
+        return self.loader.timeline()
+
+    def cache(self) -> _sutler.Cache:
+        """The memory that its samples are kept in."""
+        kept = getattr(self.loader._backend, "_cache", None)
+        assert isinstance(kept, _sutler.Cache)
+        return kept
+
+    def storage_bytes(self) -> int | None:
+        """The bytes that it has asked storage for so far."""
+        return (
+            self.loader.stats()["storage_bytes"] if isinstance(self.loader.dataset, NativeDataset) else None
+        )
+
+    def kept(self) -> tuple[int, int] | None:
+        """How many samples its cache holds, and the bytes that they take."""
+        figures = self.loader.stats()["cache"]
+        if figures is None:
+            return None
+        return sum(figures[form]["entries"] for form in ("encoded", "decoded")), figures["used_bytes"]
+
+    def transport_seconds(self) -> float:
+        """How long the trainer has waited for finished batches to arrive so far."""
+        waited: float = self.loader.stats()["stalls"]["transport"]
+        return waited
+
+
+class SutlerBench(Bench):
+    """A :class:`sutler.Loader` as it is, over other batches."""
+
+    def __init__(self, loader: Loader[Any]) -> None:
+        self._loader = loader
+        self.dataset = loader.dataset
+        if loader._streams is not None:
+            self.kind = "stream"
+        else:
+            self.kind = "native" if isinstance(loader.dataset, NativeDataset) else "python"
+        place = getattr(loader.dataset, "root", None) or getattr(loader.dataset, "manifest", None)
+        self.name = f"{type(loader.dataset).__name__} {place}" if place else type(loader.dataset).__name__
+        self.workers = max(1, loader.num_workers) if self.kind == "native" else loader.num_workers
+        # Functions of the user's that collate run in workers, on whole batches.
+        self.whole_batches = self.kind == "stream"
+        wanted = loader.cache if self.kind == "native" else loader._prepared_cache
+        self._cache: Cache | None = wanted
+        self.cache_bytes = wanted.memory if wanted is not None else 0
+        self.batch_size = loader.batch_size or 1
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether its samples come from the agent of the machine."""
+        return self._loader._agent is not None
+
+    def draw(self, count: int) -> Batches:
+        """The first batches as the user's loader would draw them."""
+        loader = self._loader
+        if self.kind == "stream":
+            return []
+        # A sampler of ours draws the same again whenever it is asked; one of the user's may not, so a copy is asked.
+        own = loader._given_sampler is None and loader._given_batch_sampler is None
+        if loader.batch_sampler is None:
+            sampler = loader.sampler if own else without_moving(loader.sampler, self.dataset)
+            drawn = [[index] for index in itertools.islice(iter(sampler), count)]
+        else:
+            sampler = loader.batch_sampler if own else without_moving(loader.batch_sampler, self.dataset)
+            drawn = [list(batch) for batch in itertools.islice(iter(sampler), count)]
+        if loader.batch_size is None:  # somebody else decides
+            self.batch_size = max((len(batch) for batch in drawn), default=1)
+        return drawn
+
+    def open(self, batches: Batches, config: Config) -> SutlerProbe:
+        """A loader over these batches."""
+        loader, dataset = self._loader, self.dataset
+        if config.without is not None:
+            dataset = without_transform(dataset, config.without)
+            if isinstance(dataset, NativeDataset):
+                dataset._lower()
+        if config.ready:
+            dataset = ready_samples(dataset, batches)
+        if config.storage_bytes_per_s is not None and isinstance(dataset, NativeDataset):
+            dataset = throttled(dataset, config.storage_bytes_per_s)
+        workers = self.workers if config.workers is None else config.workers
+        arguments: dict[str, Any] = {
+            "num_workers": workers,
+            "collate_fn": loader.collate_fn,
+            "pin_memory": loader.pin_memory,
+            "timeout": loader.timeout,
+            "worker_init_fn": loader.worker_init_fn,
+            "multiprocessing_context": loader.multiprocessing_context if workers else None,
+            "prefetch_factor": loader.prefetch_factor,
+            "persistent_workers": workers > 0 and self.kind != "native",
+            "seed": loader.seed,
+            "output": loader.output,
+            "channels_last": loader.channels_last,
+            "device": loader.device,
+            "device_normalize": loader.device_normalize,
+            # Order is shared through an agent, which is left out of this.
+            "order": "ready" if loader.order == "shared" else loader.order,
+            "lateness": loader.lateness,
+            "rank": 0,
+            "world_size": 1,
+        }
+        if self.kind == "stream":
+            arguments |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+            probe = SutlerProbe([])
+            probe.loader = Loader(dataset, **arguments)
+            return probe
+        arguments |= {"errors": loader.errors, "return_ids": loader.return_ids}
+        single = loader.batch_sampler is None
+        probe = SutlerProbe([index for batch in batches for index in batch] if single else batches)
+        arguments |= (
+            {"batch_size": None, "sampler": probe.order} if single else {"batch_sampler": probe.order}
+        )
+        cache_bytes = 0 if config.ready else config.cache_bytes
+        if cache_bytes:
+            policy = self._cache.policy if self._cache is not None else "pinned"
+            split = config.split or (self._cache.split if self._cache is not None else DEFAULT_SPLIT)
+            arguments["cache"] = Cache(cache_bytes, split=split, policy=policy)
+        probe.loader = Loader(dataset, **arguments)
+        return probe

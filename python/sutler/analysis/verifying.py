@@ -1,0 +1,162 @@
+"""Predictions held against runs: a few of the what-ifs are built and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from sutler.analysis import what_ifs
+from sutler.analysis.benches import Config, Probe
+from sutler.analysis.measuring import UNTHROTTLED, Measurement, Phase
+from sutler.analysis.model import WhatIf
+from sutler.analysis.passes import NO_STEP, repeat
+
+#: Which parts of the dataset are put into a cache to see what that brings.
+CACHED = (0.25, 0.5, 0.75)
+#: By which factors storage is slowed down; nobody can make it faster.
+SLOWER = (0.25, 0.5)
+#: Of the time of an analysis, what each verified configuration may take.
+PART = 0.06
+#: A worker that is busy for less than this part of its time needs no core of its own.
+MOSTLY_WAITING = 0.5
+
+Questions = dict[str, tuple[WhatIf, ...]]
+
+
+def verified(
+    measurement: Measurement, facts: dict[str, Any], questions: Questions
+) -> tuple[Questions, list[str]]:
+    """The same questions, some of them with what a run gave; and what could not be run."""
+    notes: list[str] = []
+    found = dict(questions)
+    for axis, verify in (("cache", _cache), ("cores", _cores), ("storage_mbps", _storage)):
+        if axis in found:
+            found[axis] = verify(measurement, facts, found[axis], notes)
+    return found, notes
+
+
+def _rate(
+    measurement: Measurement,
+    open_probe: Callable[[ExitStack], Probe],
+    prepare: Callable[[], None],
+    workers: int | None = None,
+) -> float:
+    """Samples per second of a configuration, with the step."""
+    with ExitStack() as stack:
+        phase = Phase(open_probe(stack), measurement.step, prepare, workers)
+        repeat(
+            {"run": lambda: measurement.measure(phase)},
+            {"run": phase.series},
+            measurement.seconds * PART,
+        )
+        return phase.series.rate().value
+
+
+def _rate_now(measurement: Measurement, config: Config) -> float:
+    """The same with as much in the cache as there is now."""
+    return _rate(
+        measurement,
+        lambda stack: measurement.open_cached(stack, measurement.cached, config),
+        measurement.pages.drop,
+        config.workers,
+    )
+
+
+def _nearest(points: tuple[WhatIf, ...], value: float) -> WhatIf:
+    return min(points, key=lambda point: abs(point.value - value))
+
+
+def _with(points: tuple[WhatIf, ...], runs: dict[float, Callable[[], float]]) -> tuple[WhatIf, ...]:
+    return tuple(
+        replace(point, verified=runs[point.value]()) if point.value in runs else point for point in points
+    )
+
+
+def _cache(
+    measurement: Measurement, facts: dict[str, Any], points: tuple[WhatIf, ...], notes: list[str]
+) -> tuple[WhatIf, ...]:
+    everything = facts["samples"] * facts["kept_bytes"]
+    if measurement.keeps:
+
+        def run(part: float) -> float:
+            config = Config(storage_bytes_per_s=measurement.storage)
+            return _rate(
+                measurement,
+                lambda stack: measurement.open_cached(stack, part, config),
+                measurement.pages.drop,
+            )
+    else:
+
+        def run(part: float) -> float:
+            def prepare() -> None:
+                measurement.pages.read()
+                measurement.pages.keep(part)
+
+            return _rate(measurement, lambda stack: measurement.open(stack, Config()), prepare)
+
+    chosen = {_nearest(points, part * everything).value for part in CACHED}
+    return _with(points, {value: (lambda value=value: run(value / everything)) for value in chosen})  # type: ignore[misc]
+
+
+def _cores(
+    measurement: Measurement, facts: dict[str, Any], points: tuple[WhatIf, ...], notes: list[str]
+) -> tuple[WhatIf, ...]:
+    alone = facts["prepare_alone"] or facts["prepare"]
+    waits = (facts["work_s"] or 1.0) * alone["value"] < MOSTLY_WAITING
+    most = max(8, facts["cores"]) if waits else facts["cores"]
+    chosen = [point for point in points if point.value <= most and not point.now]
+    if not chosen:
+        notes.append(
+            f"No other number of cores could be tried: there are {facts['cores']}, and all are in use."
+        )
+    # The next fewer and the next more say the most.
+    chosen.sort(key=lambda point: abs(point.value - max(1, facts["workers"])))
+
+    def run(count: float) -> float:
+        return _rate_now(measurement, Config(workers=int(count), storage_bytes_per_s=measurement.storage))
+
+    values = [point.value for point in chosen[:2]]
+    return _with(points, {value: (lambda value=value: run(value)) for value in values})  # type: ignore[misc]
+
+
+def _storage(
+    measurement: Measurement, facts: dict[str, Any], points: tuple[WhatIf, ...], notes: list[str]
+) -> tuple[WhatIf, ...]:
+    if not measurement.native:
+        notes.append(
+            "No other storage could be tried: what a dataset written in Python reads cannot be slowed down from here."
+        )
+        return points
+    present = next(point.value for point in points if point.now)
+    chosen = {_nearest(points, factor * present).value for factor in SLOWER}
+    if measurement.storage is not None:
+        # It is held to a rate, so the device below is faster, and twice the rate can be tried as well.
+        chosen.add(_nearest(points, 2 * present).value)
+
+    def run(mbps: float) -> float:
+        return _rate_now(measurement, Config(storage_bytes_per_s=mbps * 1e6))
+
+    return _with(points, {value: (lambda value=value: run(value)) for value in chosen})  # type: ignore[misc]
+
+
+def without_transforms(measurement: Measurement, facts: dict[str, Any]) -> tuple[WhatIf, ...]:
+    """What leaving each transform out would bring: what is prepared without it is measured, the rest predicted."""
+    found = []
+    names = measurement.bench.transforms()
+    for place, name in enumerate(names):
+        config = Config(without=place, storage_bytes_per_s=UNTHROTTLED if measurement.native else None)
+        try:
+            with ExitStack() as stack:
+                probe = measurement.open_in_memory(stack, config)
+                phase = Phase(probe, NO_STEP, measurement.into_memory)
+                repeat(
+                    {"run": lambda phase=phase: measurement.measure(phase)},  # type: ignore[misc]
+                    {"run": phase.series},
+                    measurement.seconds * PART / max(1, len(names)),
+                )
+        except (TypeError, ValueError, RuntimeError):
+            continue  # without it the others cannot be: a crop makes all samples the same size, say
+        found.append(what_ifs.left_out(facts, place, name, phase.series.rate()))
+    return tuple(found)

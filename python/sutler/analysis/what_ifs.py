@@ -1,0 +1,117 @@
+"""Questions of the kind "what if there were more memory?", asked of `sutler_core::analyse` and answered as data."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from sutler import _sutler
+from sutler.analysis.model import Interval, WhatIf
+from sutler.analysis.passes import plain
+from sutler.cache import read_size
+
+
+def change_of(changes: dict[str, Any]) -> dict[str, Any]:
+    """The change as the core reads it.
+
+    Raises:
+        ValueError: A value is no amount of its axis.
+    """
+    change: dict[str, Any] = {}
+    for axis, value in changes.items():
+        if axis == "cache":
+            # No cache at all is something to ask about, too.
+            change["cache_bytes"] = float(read_size(value)) if value else 0.0
+        elif axis == "storage_mbps":
+            _check_positive(axis, value)
+            change["storage_bytes_per_s"] = value * 1e6
+        else:
+            least = 0 if axis == "remote" else 1
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
+                raise ValueError(f"what_if: {axis} should be a whole number from {least} on, got {value!r}")
+            change[axis] = value
+    return change
+
+
+def _check_positive(axis: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ValueError(f"what_if: {axis} should be a positive number, got {value!r}")
+
+
+def predict(facts: dict[str, Any], change: dict[str, Any]) -> tuple[Interval, str]:
+    """Samples per second that the trainer would get, and what would bind."""
+    outlook = json.loads(_sutler.predict_rate(json.dumps(facts), json.dumps(change)))
+    known = outlook["samples_per_s"]
+    return Interval(known["value"], known["low"], known["high"]), outlook["bound_by"]
+
+
+def ask(facts: dict[str, Any], axis: str, value: Any, *, label: str = "", now: bool = False) -> WhatIf:
+    """One question on one axis."""
+    predicted, bound_by = predict(facts, change_of({axis: value}))
+    return WhatIf(axis, float(value), label or label_of(axis, value), predicted, bound_by, now)
+
+
+def label_of(axis: str, value: Any) -> str:
+    """A value as a person reads it."""
+    if axis == "cache":
+        return size_label(float(value))
+    if axis == "storage_mbps":
+        return f"{value:,.0f} MB/s" if value >= 10 else f"{value:.2g} MB/s"
+    words = {
+        "cores": ("core", "cores"),
+        "remote": ("further machine", "further machines"),
+        "jobs": ("job", "jobs"),
+    }
+    one, many = words[axis]
+    return f"{value} {one if value == 1 else many}"
+
+
+def size_label(count: float) -> str:
+    """Bytes in the unit that suits them."""
+    if count < 1024:
+        return f"{count:.0f} B"
+    unit = min(4, int(math.log(count, 1024)))
+    return f"{count / 1024**unit:.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
+
+
+def table(facts: dict[str, Any]) -> dict[str, tuple[WhatIf, ...]]:
+    """The questions that everybody has."""
+    found: dict[str, tuple[WhatIf, ...]] = {}
+    everything = facts["samples"] * facts["kept_bytes"]
+    if facts["storage"] is not None:
+        present = facts["cache_bytes"]
+        sizes = {everything * part / 8 for part in range(9)} | {present}
+        found["cache"] = tuple(
+            ask(facts, "cache", int(size), now=size == present)
+            for size in sorted(sizes)
+            # One that is all but the present one tells nothing.
+            if size == present or abs(size - present) > everything / 100
+        )
+        rate = facts["storage"]["value"] * facts["sample_bytes"] / 1e6
+        found["storage_mbps"] = tuple(
+            ask(facts, "storage_mbps", rate * factor, now=factor == 1) for factor in (0.25, 0.5, 1, 2, 4, 8)
+        )
+    workers, cores = facts["workers"], facts["cores"]
+    counts = {1, 2, 4, 8, 16, 32, 64, max(1, workers)}
+    most = max(8, 4 * max(workers, cores))
+    found["cores"] = tuple(
+        _cores(facts, count) for count in sorted(count for count in counts if count <= most)
+    )
+    found["remote"] = tuple(ask(facts, "remote", count, now=count == 0) for count in (0, 1, 2, 4))
+    found["jobs"] = tuple(ask(facts, "jobs", count, now=count == 1) for count in (1, 2, 4, 8))
+    return found
+
+
+def _cores(facts: dict[str, Any], count: int) -> WhatIf:
+    """So many cores with a worker on each; as many workers as now are those of now, on the cores of now."""
+    if count != facts["workers"]:
+        return ask(facts, "cores", count)
+    predicted, bound_by = predict(facts, {})
+    return WhatIf("cores", float(count), label_of("cores", count), predicted, bound_by, now=True)
+
+
+def left_out(facts: dict[str, Any], place: int, name: str, prepare: Interval) -> WhatIf:
+    """What leaving out a transform would bring, from what is prepared without it."""
+    predicted, bound_by = predict(facts, {"prepare": plain(prepare)})
+    return WhatIf("without", float(place), name, predicted, bound_by)

@@ -1,0 +1,102 @@
+"""Loaders whose delays are known: a disk of so many bytes a second, samples and trainers that take so long."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sutler
+from sutler import transforms as T  # noqa: N812 - as users write it
+from sutler.testing import SlowDisk, make_photos
+
+#: Samples in a batch.
+BATCH = 4
+#: Batches in an epoch: enough for passes with four workers, each of which makes whole batches.
+BATCHES = 24
+#: The bytes of a sample.
+SAMPLE = 40_000
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Milliseconds for each sample."""
+
+    fetch: float
+    prep: float
+    step: float
+
+    def shares(self, workers: int, *, prepared_by_trainer: bool = False) -> dict[str, float]:
+        """What they make of a trainer's time: the part that each adds to what was there before."""
+        step, prep, fetch = self.step, self.prep, self.fetch
+        if workers == 0:
+            prepared, fetched = step + prep, step + prep + fetch
+        elif prepared_by_trainer:  # as it is with a function of the user's behind a native pipeline
+            prepared, fetched = step + prep, max(step + prep, fetch)
+        else:
+            # The disk takes one at a time; a worker reads and prepares in turn.
+            prepared = max(step, prep / workers)
+            fetched = max(prepared, fetch, (prep + fetch) / workers)
+        return {
+            "fetch": (fetched - prepared) / fetched,
+            "prep": (prepared - step) / fetched,
+            "transport": 0.0,
+            "trainer": step / fetched,
+        }
+
+
+class InjectedDataset:
+    """Files on a slow disk, each of which takes a while to prepare."""
+
+    def __init__(self, root: Path, delays: Delays) -> None:
+        self.samples = [(str(path), 0) for path in sorted(root.iterdir())]
+        self._disk = SlowDisk(SAMPLE / (delays.fetch / 1e3)) if delays.fetch else None
+        self._prep = delays.prep / 1e3
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray[Any, Any], int]:
+        path = self.samples[index][0]
+        content = self._disk.read(path) if self._disk else Path(path).read_bytes()
+        time.sleep(self._prep)
+        return np.frombuffer(content[:256], np.uint8).copy(), index
+
+
+def write_files(root: Path) -> Path:
+    """The files of `InjectedDataset`."""
+    root.mkdir()
+    for number in range(BATCH * BATCHES):
+        (root / f"{number:04}").write_bytes(np.random.default_rng(number).bytes(SAMPLE))
+    return root
+
+
+def write_photos(root: Path) -> Path:
+    """Pictures so small that decoding them takes next to nothing."""
+    make_photos(root, BATCH * BATCHES, 2, longer_side=48)
+    return root
+
+
+class Pause:
+    """A transform that is known only to Python, and takes so long."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __call__(self, image: Any) -> Any:
+        """The same image, later."""
+        time.sleep(self._seconds)
+        return image
+
+
+def native_loader(photos: Path, delays: Delays, workers: int) -> tuple[sutler.Loader[Any], float]:
+    """A loader of ours over pictures, and the megabytes per second that storage is to be held to."""
+    steps: list[Any] = [T.Resize((16, 16)), T.ToDtype("float32")]
+    if delays.prep:
+        steps.append(Pause(delays.prep / 1e3))
+    dataset = sutler.ImageFolder(photos, transform=T.Compose(steps))
+    mean = sum(Path(path).stat().st_size for path, _ in dataset.samples) / len(dataset)
+    loader: sutler.Loader[Any] = sutler.Loader(dataset, batch_size=BATCH, num_workers=workers)
+    return loader, mean / (delays.fetch / 1e3) / 1e6

@@ -1,0 +1,403 @@
+"""`sutler.analyze` as a user calls it: what it says, what it leaves alone, and what bad input gets."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sutler
+from sutler import transforms as T  # noqa: N812 - as users write it
+from sutler.analysis.accelerators import ACCELERATORS, accelerator
+from sutler.analysis.files import files_of
+from sutler.analysis.model import CAUSES, Findings
+from sutler.analysis.proof import device_bytes, drop_from_page_cache
+from sutler.testing import SlowDisk, make_photos
+
+from tests.python.analysis.injected import BATCH, Delays, InjectedDataset, write_files
+from tests.python.analysis.quiet import undisturbed
+
+#: Enough to see that it works, and far too little for figures.
+BRIEF = 0.3
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("photos")
+    make_photos(root, 40, 2)
+    return root
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_files(tmp_path_factory.mktemp("injected") / "files")
+
+
+def make_loader(photos: Path, **changes: Any) -> sutler.Loader[Any]:
+    transform = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToDtype("float32")])
+    arguments: dict[str, Any] = {"batch_size": 4, "shuffle": True, "num_workers": 2} | changes
+    return sutler.Loader(sutler.ImageFolder(photos, transform=transform), **arguments)
+
+
+@pytest.fixture(scope="module")
+def report(photos: Path) -> Iterator[sutler.Report]:
+    with make_loader(photos, cache="64KiB") as loader:
+        yield sutler.analyze(loader, 0.01, time=BRIEF, storage_mbps=2.0)
+
+
+def test_a_report_has_rates_shares_and_a_recommendation(report: sutler.Report) -> None:
+    assert set(report.rates) == {"G", "P", "F", "C", "S"}
+    for rate in report.rates.values():
+        known = rate.samples_per_s
+        assert 0 < known.low <= known.value <= known.high
+    assert report.rates["P"].proven is True
+    assert report.rates["P"].bytes_read == 0
+    assert report.subject.sample_bytes is not None
+    assert report.rates["S"].bytes_read == report.rates["S"].samples * report.subject.sample_bytes
+    assert sum(getattr(report.stalls, cause) for cause in CAUSES) == pytest.approx(1.0)
+    assert 0.1 < report.subject.cached < 0.5
+    assert {"fetch", "decode", "augment"} <= {stage.name for stage in report.stages}
+    assert len(report.timeline) >= 8
+    assert str(report.recommendation) == report.recommendation.text
+    assert report.accelerator is not None
+    assert report.accelerator.utilisation == report.stalls.trainer
+    assert "Recommendation" in str(report)
+
+
+def test_json_has_the_keys_that_programs_rely_on_and_can_be_read_back(
+    report: sutler.Report, tmp_path: Path
+) -> None:
+    facts = json.loads(report.to_json(tmp_path / "report.json"))
+    assert set(facts["rates"]) == {"G", "P", "F", "C", "S"}
+    assert all(isinstance(rate, float) for rate in facts["rates"].values())
+    assert set(facts["stalls"]) == set(CAUSES)
+    assert {"cache", "cores", "storage_mbps", "remote", "jobs"} <= set(facts["what_if"])
+    assert {"text", "binding", "change", "code", "gain"} == set(facts["recommendation"])
+    assert sutler.Report.from_json(tmp_path / "report.json").findings == report.findings
+    with pytest.raises(ValueError, match="schema_version is 99"):
+        Findings.from_dict(facts | {"schema_version": 99})
+    with pytest.raises(ValueError, match="no report"):
+        Findings.from_json("[]")
+    broken = {key: value for key, value in facts.items() if key != "stalls"}
+    with pytest.raises(ValueError, match="has no stalls"):
+        Findings.from_dict(broken)
+
+
+def test_files_are_written(report: sutler.Report, tmp_path: Path) -> None:
+    report.to_html(tmp_path / "report.html")
+    assert "<html" in (tmp_path / "report.html").read_text()
+    report.to_trace(tmp_path / "trace.json")
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_what_ifs_go_the_right_way(report: sutler.Report) -> None:
+    slower, faster = report.what_if(storage_mbps=0.5), report.what_if(storage_mbps=1.0)
+    assert slower.predicted.value < faster.predicted.value
+    assert slower.bound_by == "storage"
+    both = report.what_if(cache="1GiB", cores=64)
+    assert both.predicted.value >= report.what_if(cache="1GiB").predicted.value * 0.99
+    assert both.axis == "cache+cores"
+    for axis in ("cache", "storage_mbps"):
+        points = [point.predicted.value for point in report.findings.what_if[axis]]
+        assert all(less <= more * 1.2 for less, more in itertools.pairwise(points)), points
+        assert sum(point.now for point in report.findings.what_if[axis]) == 1
+
+
+@pytest.mark.parametrize(
+    ("question", "match"),
+    [
+        ({}, "say what should be different"),
+        ({"cores": 0}, "cores should be a whole number"),
+        ({"cores": 1.5}, "cores should be a whole number"),
+        ({"storage_mbps": -1}, "storage_mbps should be a positive number"),
+        ({"cache": "much"}, "much"),
+        ({"remote": -1}, "remote"),
+        ({"jobs": True}, "jobs"),
+    ],
+    ids=str,
+)
+def test_questions_that_are_none(report: sutler.Report, question: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        report.what_if(**question)
+
+
+def test_the_loader_is_left_as_it_was(photos: Path) -> None:
+    with make_loader(photos) as loader, make_loader(photos) as untouched:
+        next(iter(loader))
+        next(iter(untouched))
+        sutler.analyze(loader, 0.001, time=BRIEF)
+        assert loader.state_dict() == untouched.state_dict()
+        rest, expected = list(loader), list(untouched)
+        assert len(rest) == len(expected)
+        assert all(np.array_equal(one[0], other[0]) for one, other in zip(rest, expected, strict=True))
+
+
+def test_pytorchs_loader_and_generators_are_left_as_they_were(files: Path) -> None:
+    torch = pytest.importorskip("torch")
+    dataset: Any = InjectedDataset(files, Delays(0, 0, 0))
+    generator = torch.Generator().manual_seed(3)
+    own, others = generator.get_state(), torch.random.get_rng_state()
+    loader = torch.utils.data.DataLoader(dataset, BATCH, shuffle=True, generator=generator)
+    found = sutler.analyze(loader, 0.001, time=BRIEF)
+    assert torch.equal(generator.get_state(), own)
+    assert torch.equal(torch.random.get_rng_state(), others)
+    assert (found.subject.kind, found.subject.workers, found.subject.batch_size) == ("torch", 0, BATCH)
+
+
+def test_a_real_step_gets_the_loaders_batches(photos: Path) -> None:
+    seen: list[tuple[int, ...]] = []
+    with make_loader(photos) as loader:
+        sutler.analyze(loader, lambda batch: seen.append(tuple(batch[0].shape)), time=BRIEF)
+    assert set(seen) == {(4, 3, 32, 32)}
+
+
+def test_a_step_that_raises_is_said_to_be_the_step(photos: Path) -> None:
+    def step(_batch: Any) -> None:
+        raise ZeroDivisionError("no loss")
+
+    with make_loader(photos) as loader, pytest.raises(ZeroDivisionError, match="no loss") as caught:
+        sutler.analyze(loader, step, time=BRIEF)
+    assert "raised by the step" in "".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"step": "fast"}, TypeError, "step should be a function"),
+        ({"step": True}, TypeError, "step should be a function"),
+        ({"step": -0.1}, ValueError, "step should be a number of seconds"),
+        ({"batches": 0}, ValueError, "batches should be"),
+        ({"time": 0}, ValueError, "time should be"),
+        ({"storage_mbps": 0}, ValueError, "storage_mbps should be"),
+        ({"accelerator": "abacus"}, ValueError, "resnet50-h100"),
+        ({"accelerator": "resnet50-h100", "step": 1.0}, ValueError, "either step or accelerator"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments(photos: Path, arguments: dict[str, Any], error: type[Exception], match: str) -> None:
+    with make_loader(photos) as loader, pytest.raises(error, match=match):
+        sutler.analyze(loader, **arguments)
+
+
+def test_what_is_no_loader_is_refused(photos: Path, files: Path) -> None:
+    with pytest.raises(TypeError, match=r"builtins\.list is neither"):
+        sutler.analyze([1, 2, 3])
+    dataset = InjectedDataset(files, Delays(0, 0, 0))
+    with (
+        sutler.Loader(dataset, BATCH) as python,
+        pytest.raises(ValueError, match="cannot be slowed down from here"),
+    ):
+        sutler.analyze(python, storage_mbps=1.0)
+
+
+def test_too_few_samples_are_said_to_say_little(photos: Path) -> None:
+    with make_loader(photos, batch_size=64) as loader:
+        found = sutler.analyze(loader, 0.001, time=BRIEF)
+    assert any("fewer than a batch" in warning for warning in found.warnings)
+    with (
+        make_loader(photos, batch_size=64, drop_last=True) as loader,
+        pytest.raises(ValueError, match="no batches"),
+    ):
+        sutler.analyze(loader, time=BRIEF)
+
+
+class Stream:
+    """Samples that can only be gone through."""
+
+    def __iter__(self) -> Iterator[np.ndarray[Any, Any]]:
+        for number in range(64):
+            yield np.full(4, number)
+
+
+def test_a_stream_is_analysed_as_far_as_it_can_be() -> None:
+    with sutler.Loader(Stream(), batch_size=4) as loader:
+        found = sutler.analyze(loader, 0.002, time=BRIEF)
+    assert found.subject.kind == "stream"
+    assert found.subject.samples is None
+    assert set(found.rates) == {"G", "P"}
+    assert any("stream" in warning for warning in found.warnings)
+    assert any("could not be found out" in warning for warning in found.warnings)
+    assert "cache" not in found.findings.what_if
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="there is no file system in memory here")
+def test_storage_that_is_memory_is_not_taken_for_a_device() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        make_photos(folder, 40, 2)
+        with make_loader(Path(folder)) as loader:
+            found = sutler.analyze(loader, 0.001, time=BRIEF)
+    assert found.rates["S"].proven is False
+    assert any("page cache could not be kept out" in warning for warning in found.warnings)
+
+
+def test_files_leave_the_page_cache_and_come_back_from_the_device(files: Path) -> None:
+    paths = [str(path) for path in files.iterdir()]
+    size = sum(os.path.getsize(path) for path in paths)
+
+    def read() -> int:
+        before = device_bytes()
+        for path in paths:
+            Path(path).read_bytes()
+        after = device_bytes()
+        assert before is not None
+        assert after is not None
+        return after - before
+
+    assert drop_from_page_cache(paths, written=True) == len(paths)
+    assert read() >= size
+    assert read() == 0
+    assert drop_from_page_cache(["nowhere"], written=False) == 0
+
+
+class Opens:
+    """A dataset that tells nobody where its samples lie."""
+
+    def __init__(self, files: Path) -> None:
+        self._names = sorted(files.iterdir())
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> bytes:
+        with open(self._names[index], "rb") as file:
+            return file.read(8)
+
+
+def test_files_of_samples_are_found(files: Path) -> None:
+    names = [str(path) for path in sorted(files.iterdir())]
+    wanted = {3: [names[3]], 5: [names[5]]}
+    assert files_of(InjectedDataset(files, Delays(0, 0, 0)), [3, 5], seconds_max=1) == wanted
+    assert files_of(Opens(files), [3, 5], seconds_max=10) == {
+        index: [os.path.realpath(path) for path in paths] for index, paths in wanted.items()
+    }
+    assert files_of([1, 2, 3], [0, 1], seconds_max=1) == {}
+    data = pytest.importorskip("torch.utils.data")
+    subset = data.Subset(InjectedDataset(files, Delays(0, 0, 0)), [9, 3, 5])
+    assert files_of(subset, [1, 2], seconds_max=1) == {1: wanted[3], 2: wanted[5]}
+
+
+def test_a_slow_disk_is_slow_once(files: Path) -> None:
+    import time
+
+    path = next(iter(files.iterdir()))
+    disk = SlowDisk(400_000)
+    drop_from_page_cache([str(path)], written=True)
+    took = []
+    for _ in range(2):
+        begun = time.monotonic()
+        assert disk.read(path) == path.read_bytes()
+        took.append(time.monotonic() - begun)
+    assert took[0] >= 0.1
+    with pytest.raises(ValueError, match="should be positive"):
+        SlowDisk(0)
+
+
+# --- the same verdict, whoever loads ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("delays", "binding"),
+    [(Delays(10, 2, 1), "storage"), (Delays(1, 16, 1), "processors"), (Delays(1, 1, 12), "device")],
+    ids=str,
+)
+def test_the_verdict_is_the_same_for_pytorch_and_for_sutler(
+    files: Path, delays: Delays, binding: str
+) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    dataset: Any = InjectedDataset(files, delays)
+    step = delays.step * BATCH / 1e3
+    with undisturbed():
+        theirs = sutler.analyze(data.DataLoader(dataset, BATCH, num_workers=2), step, 10, time=1)
+        with sutler.Loader(dataset, BATCH, num_workers=2, multiprocessing_context="fork") as loader:
+            ours = sutler.analyze(loader, step, 10, time=1)
+    assert (theirs.recommendation.binding, ours.recommendation.binding) == (binding, binding)
+    if binding == "processors":
+        assert "num_workers=" in theirs.recommendation.code
+        assert "num_workers=" in ours.recommendation.code
+
+
+# --- accelerators -----------------------------------------------------------------------------------------------------
+
+
+def test_an_accelerator_has_a_pass_line_and_asks_for_a_large_dataset(photos: Path) -> None:
+    assert accelerator("RESNET50_H100") is ACCELERATORS["resnet50-h100"]
+    with make_loader(photos, batch_size=1) as loader:
+        found = sutler.analyze(loader, accelerator="cosmoflow-h100", time=BRIEF)
+    device = found.accelerator
+    assert device is not None
+    assert (device.name, device.pass_line) == ("cosmoflow-h100", 0.70)
+    assert device.step_seconds >= 0.0035
+    assert device.passed == (device.utilisation >= 0.70)
+    assert "cosmoflow_h100.yaml" in device.source
+    assert any("five times the memory" in warning for warning in found.warnings)
+    assert not any("published step time" in warning for warning in found.warnings)
+    with make_loader(photos, batch_size=4) as loader:
+        other = sutler.analyze(loader, accelerator="cosmoflow-h100", time=BRIEF)
+    assert any("that of a batch of 1" in warning for warning in other.warnings)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "sutler", "analyze", *map(str, arguments)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def test_the_command_prints_json_and_writes_files(photos: Path, tmp_path: Path) -> None:
+    page, trace = tmp_path / "report.html", tmp_path / "trace.json"
+    flags = (
+        "-b",
+        4,
+        "--step-time",
+        "5ms",
+        "--threads",
+        2,
+        "--size",
+        32,
+        "--time",
+        f"{BRIEF}s",
+        "--storage-mbps",
+        2,
+    )
+    done = command(photos, *flags, "--cache", "64KiB", "--html", page, "--trace", trace, "--verify", "--json")
+    facts = json.loads(done.stdout)
+    assert {"rates", "stalls", "what_if", "recommendation"} <= set(facts)
+    assert facts["subject"]["workers"] == 2
+    assert facts["subject"]["storage_mbps"] == 2.0
+    assert sum(facts["stalls"].values()) == pytest.approx(1.0)
+    verified = [
+        point for points in facts["what_if"].values() for point in points if point["verified"] is not None
+    ]
+    assert {point["axis"] for point in verified} >= {"cache", "storage_mbps"}
+    assert page.stat().st_size > 1000
+    assert trace.stat().st_size > 100
+
+
+def test_the_command_prints_a_table_and_knows_accelerators(photos: Path) -> None:
+    done = command(photos, "--accelerator", "cosmoflow-a100", "--size", 32, "--time", f"{BRIEF}s")
+    assert "Recommendation" in done.stdout
+    assert "cosmoflow-a100" in done.stdout
+
+
+def test_the_command_says_what_is_wrong(photos: Path, tmp_path: Path) -> None:
+    assert "nowhere" in command(tmp_path / "nowhere", code=1).stderr
+    assert "abacus" in command(photos, "--accelerator", "abacus", code=1).stderr
+    for wrong in (
+        ("--step-time", "30"),
+        ("--step-time", "1s", "--accelerator", "x"),
+        ("--cache", "much"),
+        (),
+    ):
+        path = (photos,) if wrong else ()
+        assert "--help" in command(*path, *wrong, code=2).stderr

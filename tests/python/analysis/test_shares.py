@@ -1,0 +1,115 @@
+"""What the analyser attributes is what was injected: every share within three points of the truth.
+
+A few configurations run by default; ``SUTLER_ALL_SHARES=1`` runs all of them. A trainer that waits for a processor
+waits for something that nobody injected, so these tests go before everybody else, and one that is disturbed all the
+same is measured again.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sutler
+from sutler.analysis.model import CAUSES
+
+from tests.python.analysis.injected import (
+    BATCH,
+    Delays,
+    InjectedDataset,
+    native_loader,
+    write_files,
+    write_photos,
+)
+from tests.python.analysis.quiet import undisturbed
+
+#: How far a share may be off.
+POINTS = 0.03
+#: How often a measurement is repeated before it counts as it is.
+ATTEMPTS = 3
+
+#: Loader, workers, delays in milliseconds a sample. In the comments: what binds.
+ALL = [
+    # the trainer alone
+    ("torch", 0, Delays(1, 1, 10)),
+    ("torch", 2, Delays(4, 4, 16)),
+    ("python", 2, Delays(2, 2, 8)),
+    ("native", 2, Delays(1, 0, 8)),
+    # storage alone
+    ("torch", 0, Delays(8, 1, 2)),
+    ("torch", 4, Delays(16, 4, 4)),
+    ("python", 4, Delays(8, 2, 2)),
+    ("native", 4, Delays(8, 0, 2)),
+    # preparation alone
+    ("torch", 0, Delays(1, 8, 2)),
+    ("torch", 2, Delays(1, 12, 2)),
+    ("python", 2, Delays(1, 12, 2)),
+    ("python", 0, Delays(1, 8, 2)),
+    # storage and preparation
+    ("torch", 0, Delays(4, 4, 2)),
+    ("torch", 4, Delays(8, 16, 2)),
+    ("torch", 4, Delays(10, 24, 3)),
+    ("python", 0, Delays(4, 4, 2)),
+    ("python", 4, Delays(8, 16, 2)),
+    ("python", 4, Delays(10, 24, 3)),
+    ("native", 4, Delays(18, 6, 6)),
+    # all three in equal parts, and two of them in unequal ones
+    ("torch", 0, Delays(4, 4, 4)),
+    ("python", 0, Delays(6, 3, 3)),
+    ("python", 4, Delays(12, 32, 4)),
+    ("native", 4, Delays(14, 3, 6)),
+    ("torch", 2, Delays(18, 12, 6)),
+]
+#: One of each kind of loader, and of each bottleneck.
+QUICK = (4, 11, 16, 18, 19)
+
+RUN_ALL = os.environ.get("SUTLER_ALL_SHARES", "") not in ("", "0")
+CHOSEN = ALL if RUN_ALL else [ALL[place] for place in QUICK]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_files(tmp_path_factory.mktemp("injected") / "files")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("photos"))
+
+
+def analyse(kind: str, workers: int, delays: Delays, files: Path, photos: Path) -> sutler.Report:
+    step = delays.step * BATCH / 1e3
+    seconds = 4.0 if RUN_ALL else 1.5
+    if kind == "native":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", sutler.PythonTransformWarning)
+            loader, mbps = native_loader(photos, delays, workers)
+        with loader:
+            return sutler.analyze(loader, step, 14, time=seconds, storage_mbps=mbps)
+    dataset: Any = InjectedDataset(files, delays)
+    if kind == "torch":
+        data = pytest.importorskip("torch.utils.data")
+        made = data.DataLoader(dataset, BATCH, num_workers=workers)
+        return sutler.analyze(made, step, 14, time=seconds)
+    context = "fork" if workers else None
+    with sutler.Loader(dataset, BATCH, num_workers=workers, multiprocessing_context=context) as ours:
+        return sutler.analyze(ours, step, 14, time=seconds)
+
+
+@pytest.mark.parametrize(("kind", "workers", "delays"), CHOSEN, ids=str)
+def test_every_share_is_within_three_points(
+    kind: str, workers: int, delays: Delays, files: Path, photos: Path
+) -> None:
+    truth = delays.shares(workers, prepared_by_trainer=kind == "native")
+    for attempt in range(ATTEMPTS):
+        with undisturbed():
+            report = analyse(kind, workers, delays, files, photos)
+        found = {cause: getattr(report.stalls, cause) for cause in CAUSES}
+        miss = max(abs(found[cause] - truth[cause]) for cause in CAUSES)
+        if miss <= POINTS or attempt == ATTEMPTS - 1:
+            break
+    print(f"{kind} {workers} {delays}: off by {miss:.3f}; found {found}")
+    assert miss <= POINTS, f"{found} is not {truth}; {report.warnings}"
