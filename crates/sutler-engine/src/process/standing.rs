@@ -45,7 +45,7 @@ impl Standing {
     }
 
     /// The token, for whoever has the worker go on.
-    pub fn take(mut self: Box<Self>) -> u64 {
+    pub fn take(mut self) -> u64 {
         self.token.take().unwrap_or(u64::MAX)
     }
 }
@@ -67,7 +67,7 @@ mod tests {
         let forgotten = Arc::new(Forgotten::default());
         drop(Standing::new(1, 10, &forgotten));
         drop(Standing::new(2, 20, &forgotten));
-        assert_eq!(Box::new(Standing::new(1, 11, &forgotten)).take(), 11);
+        assert_eq!(Standing::new(1, 11, &forgotten).take(), 11);
         assert_eq!(forgotten.take(1), [10]);
         assert_eq!(forgotten.take(1), [] as [u64; 0]);
         assert_eq!(forgotten.take(2), [20]);

@@ -170,7 +170,7 @@ impl Preparer for FakePreparer {
         record: &mut SampleRecord,
         boundary: &mut dyn Boundary,
     ) -> Result<Progress, Failure> {
-        let standing = unfinished.downcast::<FakeStanding>().ok().expect("it is ours");
+        let standing = unfinished.downcast::<FakeStanding>().expect("it is ours");
         assert_eq!(standing.sample, sample, "another sample's work");
         let (epoch, next) = (standing.epoch, standing.next);
         drop(standing);
