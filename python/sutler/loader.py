@@ -105,7 +105,8 @@ class Loader(Generic[BatchType]):
         lateness: By how many batches a slow sample may be late in ``"ready"`` and ``"shared"``; has no meaning for a
             stream.
         hand_over: In ``"ready"``, let a worker process put a slow sample aside between two transforms and take up
-            another, in another of its threads. ``False`` for a dataset that must stay in one thread.
+            another, in another of its threads. For datasets that may be called from several threads, one at a time;
+            not with ``num_workers="auto"``. Native datasets need no asking.
         seed: With the epoch and the sample's index, decides all randomness.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
@@ -159,7 +160,7 @@ class Loader(Generic[BatchType]):
         in_order: bool = True,
         order: Order | None = None,
         lateness: int = 8,
-        hand_over: bool = True,
+        hand_over: bool = False,
         overlap_epochs: bool = False,
         seed: int = 0,
         rank: int | None = None,

@@ -71,6 +71,7 @@ def test_a_sample_is_the_same_whether_it_made_room_or_not(workers: int) -> None:
         batch_size=4,
         num_workers=workers,
         order="ready",
+        hand_over=True,
         persistent_workers=True,
         prefetch_factor=4,
     )
@@ -88,8 +89,8 @@ def test_a_sample_is_the_same_whether_it_made_room_or_not(workers: int) -> None:
     assert elsewhere > 0, "nothing ever made room"
 
 
-def test_without_hand_over_everything_stays_in_one_thread() -> None:
-    loader = Loader(Draws(SLOW), batch_size=4, num_workers=1, order="ready", hand_over=False)
+def test_unless_asked_everything_stays_in_one_thread() -> None:
+    loader = Loader(Draws(SLOW), batch_size=4, num_workers=1, order="ready")
     assert all(bool(main.all()) for _, _, main in loader)
 
 
@@ -138,7 +139,7 @@ def test_the_steps_of_a_pipeline_are_places_to_make_room(pipeline: Any) -> None:
             elsewhere = elsewhere or not bool(main.all())
         return values, elsewhere
 
-    ready, made_room = served(order="ready")
+    ready, made_room = served(order="ready", hand_over=True)
     strict, stayed = served()
     assert ready == strict
     assert made_room
@@ -168,6 +169,7 @@ def test_failures_and_dead_workers_lose_nothing(tmp_path: Path) -> None:
         batch_size=4,
         num_workers=2,
         order="ready",
+        hand_over=True,
         errors="skip",
         prefetch_factor=4,
     )
@@ -193,7 +195,13 @@ class Catching(Draws):
 def test_a_pass_that_is_broken_off_leaves_nothing_behind(dataset: Any) -> None:
     """Samples that stand when their epoch is called off are forgotten, and the next epoch is whole."""
     with Loader(
-        dataset, batch_size=4, num_workers=1, order="ready", persistent_workers=True, prefetch_factor=4
+        dataset,
+        batch_size=4,
+        num_workers=1,
+        order="ready",
+        hand_over=True,
+        persistent_workers=True,
+        prefetch_factor=4,
     ) as loader:
         for taken in (9, 11, 13):
             for number, _ in enumerate(loader):
