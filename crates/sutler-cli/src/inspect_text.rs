@@ -131,8 +131,6 @@ fn is_manifest(path: &Path) -> bool {
     let first = lines.map(|line| line.trim_ascii().to_vec()).find(|line| !line.is_empty());
     let reader = TextReader { field: Some("path".to_owned()), tokenizer: None };
     // Whatever else is wrong, a manifest's errors explain; but none is compressed, and so no text.
-    match reader.text(&first.unwrap_or_default()) {
-        Err(TextError::MissingField { .. } | TextError::NotUtf8 { .. }) => false,
-        _ => true,
-    }
+    let first = first.unwrap_or_default();
+    !matches!(reader.text(&first), Err(TextError::MissingField { .. } | TextError::NotUtf8 { .. }))
 }

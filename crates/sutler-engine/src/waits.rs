@@ -124,8 +124,8 @@ impl Waits {
         self.wait_seconds += seconds;
         self.seconds += seconds;
         let at = self.timeline.at(now);
-        let (mut spare, mut entry) = (BatchEntry::default(), self.timeline.last_batch());
-        let entry = entry.as_deref_mut().unwrap_or(&mut spare);
+        let mut spare = BatchEntry::default();
+        let entry = self.timeline.last_batch().unwrap_or(&mut spare);
         entry.answered = at;
         match handling {
             Handling::Prep => {
