@@ -61,7 +61,7 @@ impl Course {
             return Self { slices: vec![slice] };
         }
         // Each change is a moment and what it adds to the number of samples being fetched and being prepared.
-        let mut changes: Vec<(u64, i32, i32)> = Vec::with_capacity(3 * spans.len());
+        let mut changes: Vec<(u64, i32, i32)> = Vec::with_capacity(4 * spans.len());
         let within = |moment: u64| moment.clamp(from, ready.max(from));
         for span in spans {
             let begun = within(span.begun);

@@ -147,8 +147,8 @@ impl OpenBatch {
         label: impl Fn(SampleId) -> i64,
     ) -> (Batch, Vec<Outcome>) {
         let mut outcomes: Vec<Outcome> = self.outcomes.into_iter().filter_map(OnceLock::into_inner).collect();
-        let kept: Vec<usize> =
-            outcomes.iter().enumerate().filter(|(_, o)| o.failure.is_none()).map(|(row, _)| row).collect();
+        let mut kept: Vec<usize> = Vec::with_capacity(outcomes.len());
+        kept.extend(outcomes.iter().enumerate().filter(|(_, o)| o.failure.is_none()).map(|(row, _)| row));
         if let (RowSpec::Fixed { bytes }, Some(memory)) = (self.shape.row, &mut self.memory) {
             // Failed rows leave gaps: close them, in order. Nothing moves when nothing failed.
             for (to, &from) in kept.iter().enumerate().filter(|&(to, &from)| to != from) {

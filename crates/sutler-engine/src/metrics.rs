@@ -390,15 +390,12 @@ pub(crate) fn course_of(outcomes: &[Outcome], from: Option<Instant>, ready: Inst
     let from = from.unwrap_or(first);
     let origin = first.min(from);
     let at = |moment: Instant| nanos(moment.saturating_duration_since(origin));
-    let spans: Vec<Span> = outcomes
-        .iter()
-        .filter(|outcome| outcome.finished > from)
-        .map(|outcome| Span {
-            begun: at(outcome.record.started),
-            fetched: at(outcome.record.started + outcome.record.fetch),
-            finished: at(outcome.finished),
-        })
-        .collect();
+    let mut spans = Vec::with_capacity(outcomes.len());
+    spans.extend(outcomes.iter().filter(|outcome| outcome.finished > from).map(|outcome| Span {
+        begun: at(outcome.record.started),
+        fetched: at(outcome.record.started + outcome.record.fetch),
+        finished: at(outcome.finished),
+    }));
     Course::of(&spans, at(from), at(ready))
 }
 

@@ -41,7 +41,8 @@ fn allocations(engine: &Engine, job: &Arc<Job>, batches: u32, batch_size: u32) -
     ALLOCATIONS.load(Ordering::SeqCst) - before
 }
 
-/// The most allocations a batch may cost: its lists of samples, outcomes, labels and ids, and the way between threads.
+/// The most allocations a batch may cost: its lists of samples, outcomes, labels and ids, what its samples were at while it was waited
+/// for, and the way between threads.
 const PER_BATCH_MAX: f64 = 20.0;
 
 const STRICT: ServingOrder = ServingOrder::Strict;

@@ -271,7 +271,7 @@ fn framed(message: &str) -> Vec<u8> {
 fn an_agent_that_makes_no_sense_is_given_up() {
     let opens = [
         framed(r#"{"id": 1, "answer": {"welcome": {"version": "0", "threads": 1}}}"#),
-        framed(r#"{"id": 2, "answer": {"opened": {"slots": null, "row_bytes": null}}}"#),
+        framed(r#"{"id": 2, "answer": {"opened": {"slots": null, "row_bytes": null, "beside_bytes": 0}}}"#),
     ];
     for (answers, patience) in [
         (framed("what"), Duration::from_millis(300)),

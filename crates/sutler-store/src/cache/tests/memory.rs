@@ -252,7 +252,10 @@ fn budgets_that_cannot_be_are_refused_in_words() {
     assert!(text.starts_with("The cache asks for 1024.0 TiB, which is more than the "), "{text}");
     assert!(text.contains(limit.of) && text.contains("Ask for less"), "{text}");
     let text = refuse(4096, 1_000_000);
-    assert!(text.contains("4.0 KiB") && text.contains("a dataset of 1,000,000 it takes 7.6 MiB"), "{text}");
+    assert!(
+        text.contains("4.0 KiB") && text.contains("a dataset of 1,000,000 samples it takes 7.6 MiB"),
+        "{text}"
+    );
 }
 
 #[test]
