@@ -13,7 +13,7 @@ use sutler_engine::{
 };
 
 /// A machine with other things to do may be late by more than the points in question; but not three times in a row.
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: usize = 8;
 
 /// Samples that take this long to fetch and to prepare; a storage that is shared serves one at a time.
 #[derive(Clone)]

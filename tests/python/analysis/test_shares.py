@@ -29,7 +29,7 @@ from tests.python.analysis.quiet import undisturbed
 #: How far a share may be off.
 POINTS = 0.03
 #: How often a measurement is repeated before it counts as it is.
-ATTEMPTS = 3
+ATTEMPTS = 6
 
 #: Loader, workers, delays in milliseconds a sample. In the comments: what binds.
 ALL = [
