@@ -313,6 +313,16 @@ def warn_of_undivided(sampler: Any, world_size: int, stacklevel: int) -> None:
         )
 
 
+def warn_of_undivided_stream(dataset: Any, stacklevel: int) -> None:
+    """Warns where ``rank=`` was given and a stream decides what every rank gets."""
+    warnings.warn(
+        f"rank= and world_size= have no effect on a stream: every rank gets all that {type(dataset).__name__} yields, "
+        "unless its __iter__ skips what is for other ranks.",
+        UserWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
 def _check_auto_workers(num_workers: str, dataset: Any) -> None:
     if num_workers != AUTO_WORKERS:
         raise ValueError(

@@ -99,12 +99,7 @@ class TextBatches(AssembledBatches):
     def _pad(self, samples: list[Any]) -> tuple[Any, Any]:
         """What a Python tokenizer has made, in one array."""
         dataset = self._dataset
-        rows = [np.asarray(sample, dtype=np.int64) for sample in samples]
-        if any(row.ndim != 1 for row in rows):
-            raise TypeError(
-                "the tokenizer should return the numbers of a line's tokens, as a list or an array of one dimension, "
-                f"got {samples[0]!r}; pass a collate_fn to put something else together"
-            )
+        rows = [_tokens(sample) for sample in samples]
         lengths = np.asarray([len(row) for row in rows], dtype=np.int64)
         padded = np.full((len(rows), dataset.padded_length(int(lengths.max()))), dataset.pad, dtype=np.int64)
         for line, row in zip(padded, rows, strict=True):
@@ -118,3 +113,14 @@ class TextBatches(AssembledBatches):
     def _own(self, array: np.ndarray[Any, Any]) -> Any:
         """An array that was made here, as the loader's output."""
         return import_torch().from_numpy(array) if self._loader.output == "torch" else array
+
+
+def _tokens(sample: Any) -> np.ndarray[Any, Any]:
+    """The numbers that a Python tokenizer has made of a line."""
+    row = np.asarray(sample)
+    if row.ndim != 1 or (row.size > 0 and row.dtype.kind not in "iu"):
+        raise TypeError(
+            "the tokenizer should return the numbers of a line's tokens, as a list of integers below 2**63 or an array "
+            f"of one dimension, got {sample!r:.200}; pass a collate_fn to put something else together"
+        )
+    return row.astype(np.int64)

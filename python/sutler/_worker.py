@@ -521,10 +521,11 @@ def _is_exiting(pid: int) -> bool:
 def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> None:
     """The life of a worker process."""
     channel, init_error = set_up(dataset, connection, options)
-    worker = Worker(dataset if init_error is None else Broken(init_error), channel, options)
-    if options.hand_over:
-        _hand_over.enter(worker._turns)
+    # The trainer may have hung up before the worker was ready to begin.
     with until_hangup(options), ends_as_others_do():
+        worker = Worker(dataset if init_error is None else Broken(init_error), channel, options)
+        if options.hand_over:
+            _hand_over.enter(worker._turns)
         worker.serve()
 
 

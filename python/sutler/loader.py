@@ -19,6 +19,7 @@ from sutler._arguments import (
     read_device,
     warn_of_many_workers,
     warn_of_undivided,
+    warn_of_undivided_stream,
 )
 from sutler._backend import (
     Backend,
@@ -259,6 +260,8 @@ class Loader(Generic[BatchType]):
         self._place = place_in_job(rank, world_size)
         if world_size is not None and (sampler is not None or batch_sampler is not None):
             warn_of_undivided(batch_sampler if sampler is None else sampler, world_size, stacklevel=2)
+        if world_size is not None and world_size > 1 and is_stream(dataset):
+            warn_of_undivided_stream(dataset, stacklevel=2)
         self.cache = read_cache(cache)
         if self.cache is not None and agent is None:
             check_alone(self.cache)

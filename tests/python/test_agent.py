@@ -817,3 +817,43 @@ def test_a_cache_of_its_own_is_said_to_be_idle(photos: Path, tmp_path: Path) -> 
             assert loader.stats()["cache"] is None
     finally:
         agent.stop()
+
+
+@pytest.mark.parametrize("taken", [5, 99], ids=["in an epoch", "between epochs"])
+def test_a_job_that_resumes_gets_nothing_again_that_it_has_had(
+    photos: Path, tmp_path: Path, taken: int
+) -> None:
+    agent = Agent(tmp_path / "agent.sock", "--window", "1")
+    dataset = sutler.ImageFolder(photos, transform=T.Compose([T.RandomResizedCrop(16)]))
+    options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "order": "shared", "output": "numpy"}
+
+    def make(seed: int) -> sutler.Loader[Any]:
+        return sutler.Loader(dataset, seed=seed, agent=agent.socket, **options)
+
+    had: set[bytes] = set()
+
+    def take(loader: sutler.Loader[Any], batches: int) -> tuple[int, int]:
+        """How many samples came, and how many of them had come before."""
+        rows = [
+            row.tobytes() for _, (images, _) in zip(range(batches), loader, strict=False) for row in images
+        ]
+        again = sum(row in had for row in rows)
+        had.update(rows)
+        return len(rows), again
+
+    try:
+        # The other one pauses, so that what is prepared for both stands for a long time.
+        with make(2) as other, make(1) as first:
+            next(iter(other))
+            count, again = take(first, taken)
+            state = first.state_dict()
+            first.close()
+            with make(1) as second:
+                second.load_state_dict(state)
+                for epoch in range(2):
+                    more, more_again = take(second, 99)
+                    count, again = count + more, again + more_again
+                    assert count in ((epoch + 1) * len(dataset), (epoch + 2) * len(dataset))
+        assert again == 0
+    finally:
+        agent.stop()

@@ -496,3 +496,11 @@ def test_inspect_tells_of_lines_and_tokens(
     ]
     assert "320 lines in 2 files" in inspect(tmp_path)
     assert "3 lines are broken" in inspect(spoiled)
+
+
+@pytest.mark.parametrize("made", [[1.5, 2.5], "12", None, [2**70]], ids=repr)
+def test_a_function_that_returns_no_numbers_is_told_so(tmp_path: pathlib.Path, made: Any) -> None:
+    (tmp_path / "lines.txt").write_text("one\ntwo\n")
+    dataset = sutler.TextLines(tmp_path / "lines.txt", lambda line: made, pad=0)
+    with pytest.raises(TypeError, match="should return the numbers of a line's tokens"):
+        next(iter(sutler.Loader(dataset, 2)))

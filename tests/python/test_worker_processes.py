@@ -150,6 +150,14 @@ except sutler.WorkerError as error:
     )
 
 
+def test_workers_that_come_too_late_for_a_short_epoch_say_nothing(run_script: Run) -> None:
+    done = run_script(
+        PRELUDE
+        + "for _ in range(12):\n    assert len(list(make(Squares(4), batch_size=2, num_workers=4))) == 2\n"
+    )
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("ending", ["pass", "sys.exit(0)", "del loader, iterator", "loader.close()"])
 def test_a_trainer_that_ends_in_the_middle_leaves_no_worker(
     run_script: Run, wait_until_gone: Gone, ending: str

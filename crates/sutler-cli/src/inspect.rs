@@ -85,7 +85,9 @@ struct Findings {
 impl Inspect {
     pub fn run(&self) -> Result<(), Failed> {
         let threads = self.threads.map_or_else(sutler_engine::usable_cores, |threads| threads as usize);
-        if let Some(files) = self.text.files_at(&self.dataset.path) {
+        if self.images.is_none()
+            && let Some(files) = self.text.files_at(&self.dataset.path)
+        {
             return self.text.inspect(&files, threads, self.json);
         }
         let files = open_any(&self.dataset.path, self.images.as_deref())?;

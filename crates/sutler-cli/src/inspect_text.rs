@@ -11,6 +11,7 @@ use sutler_engine::count_tokens;
 use sutler_media::text::{TextError, TextReader, Tokenizer};
 use sutler_store::{Lines, LinesOptions, Source, is_json_lines, is_text_file, text_files_in};
 
+use crate::boxes::is_annotation_file;
 use crate::dataset::{ListingBar, open_any};
 use crate::inspect::{Broken, Spread, broken_listed};
 use crate::{Failed, report};
@@ -49,11 +50,14 @@ struct TextFacts {
 impl TextArguments {
     /// The files of text at a path, if that is what is there rather than images, sound or a manifest.
     pub fn files_at(&self, path: &Path) -> Option<Vec<PathBuf>> {
+        let asked = self.field.is_some() || self.tokenizer.is_some();
+        if is_annotation_file(path) && !asked {
+            return None;
+        }
         if path.is_dir() {
             let other = open_any(path, None).is_ok_and(|files| !files.is_empty());
             return if other { None } else { text_files_in(path).ok() };
         }
-        let asked = self.field.is_some() || self.tokenizer.is_some();
         let is_text =
             path.is_file() && is_text_file(path) && (asked || !is_json_lines(path) || !is_manifest(path));
         is_text.then(|| vec![path.to_owned()])

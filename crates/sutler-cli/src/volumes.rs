@@ -48,6 +48,16 @@ pub struct Settings {
     pub channels: usize,
 }
 
+impl std::fmt::Display for Settings {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { spacing, clip, mean, std, min_shape, channels } = self;
+        write!(
+            formatter,
+            "spacing={spacing:?}, clip={clip:?}, mean={mean}, std={std}, min_shape={min_shape:?}, channels={channels}"
+        )
+    }
+}
+
 impl Settings {
     /// Whether they make sense.
     ///
@@ -135,6 +145,13 @@ pub fn prepare(
     is_enough: &dyn Fn() -> bool,
 ) -> Result<Prepared, PrepareError> {
     settings.check().map_err(PrepareError::Settings)?;
+    if is_below(destination, source) {
+        return Err(PrepareError::Settings(format!(
+            "{} is inside of {}, so what is prepared would be taken for scans the next time. Choose a folder beside it.",
+            destination.display(),
+            source.display()
+        )));
+    }
     let bar = ListingBar::new(progress, "listing");
     let listing = Listing::volume_folder(source, &FolderOptions::volumes(), &bar);
     bar.finish();
@@ -206,6 +223,17 @@ fn outputs(listing: &Listing, destination: &Path) -> Result<Vec<Output>, Prepare
     Ok(outputs)
 }
 
+/// Whether a folder, which need not be there yet, is below another one.
+fn is_below(folder: &Path, other: &Path) -> bool {
+    let Ok(other) = fs::canonicalize(other) else { return false };
+    let Ok(folder) = std::path::absolute(folder) else { return false };
+    let there = folder.ancestors().find_map(|above| {
+        let found = fs::canonicalize(above).ok()?;
+        Some((found, above == folder))
+    });
+    there.is_some_and(|(found, is_itself)| found.starts_with(&other) && !(is_itself && found == other))
+}
+
 /// Makes the folder, and finds that what is in it was made with the same settings.
 fn claim(destination: &Path, settings: &Settings, outputs: &[Output]) -> Result<(), PrepareError> {
     let path = destination.join(SETTINGS_FILE);
@@ -215,9 +243,9 @@ fn claim(destination: &Path, settings: &Settings, outputs: &[Output]) -> Result<
             if found.as_ref().ok() == Some(settings) {
                 return Ok(());
             }
-            let found = found.map_or_else(|_| "nobody knows what".to_owned(), |found| format!("{found:?}"));
+            let found = found.map_or_else(|_| "nobody knows what".to_owned(), |found| found.to_string());
             Err(PrepareError::Settings(format!(
-                "{} holds volumes that were prepared with {found}, and not with {settings:?}. Choose another folder, or \
+                "{} holds volumes that were prepared with {found}, and not with {settings}. Choose another folder, or \
                  delete this one.",
                 destination.display()
             )))

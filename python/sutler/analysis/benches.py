@@ -167,8 +167,18 @@ class ReadySamples:
 
 def ready_samples(dataset: Any, batches: Batches) -> ReadySamples:
     """The samples of one batch, prepared; all batches are made of these, as handing over takes as long for any."""
-    known = [dataset[index] for index in batches[0]]
     indices = [index for batch in batches for index in batch]
+    known: list[Any] = []
+    for index in indices:
+        try:
+            known.append(dataset[index])
+        except Exception:
+            # A bad sample is the loader's to tell of, and where it leaves bad ones out, so does this.
+            continue
+        if len(known) == len(batches[0]):
+            break
+    if not known:
+        dataset[indices[0]]
     return ReadySamples({index: known[place % len(known)] for place, index in enumerate(indices)})
 
 

@@ -94,6 +94,8 @@ def _watched(dataset: Any, indices: Sequence[Any], seconds_max: float) -> dict[A
         opened = _WATCH.begin()
         try:
             dataset[index]
+        except Exception:
+            continue  # a bad sample, of which the loader has its own opinion
         finally:
             _WATCH.end()
         paths = [path for path in dict.fromkeys(opened) if os.path.isfile(path)]

@@ -170,7 +170,7 @@ SETTINGS = [
     Injected("the trainer", fetch=0.002, step=0.040),
     Injected("a function", tail=0.010),
     Injected("a function and the trainer", tail=0.006, step=0.024),
-    # Calling a function takes a third of a millisecond for each sample, which is no storage's fault: delays are longer here.
+    # Calling a function takes a third of a millisecond for each sample, which is no storage's fault: so longer delays.
     Injected("storage and a function", fetch=0.030, tail=0.015),
     Injected("storage, a function and the trainer", fetch=0.032, tail=0.010, step=0.032),
     Injected("storage on two threads, and a function", fetch=0.030, tail=0.012, workers=2),

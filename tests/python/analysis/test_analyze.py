@@ -229,6 +229,25 @@ def test_a_stream_is_analysed_as_far_as_it_can_be() -> None:
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="there is no file system in memory here")
+class OneBad:
+    """A dataset with one bad sample."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> int:
+        if index == 5:
+            raise ValueError("number five is bad")
+        return index
+
+
+def test_bad_samples_that_the_loader_leaves_out_are_left_out() -> None:
+    report = sutler.analyze(sutler.Loader(OneBad(), 8, errors="skip"), 0.001, time=0.5)
+    assert report.rates["P"].samples > 0
+    with pytest.raises(ValueError, match="number five"):
+        sutler.analyze(sutler.Loader(OneBad(), 8), 0.001, time=0.5)
+
+
 def test_storage_that_is_memory_is_not_taken_for_a_device() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         make_photos(folder, 40, 2)

@@ -54,7 +54,7 @@ def test_lengths_are_finite_numbers(lengths: Any, error: type[Exception], messag
 
 def test_images_have_no_lengths(photos: Path) -> None:
     images: Any = sutler.ImageFolder(photos)
-    with pytest.raises(TypeError, match="ImageFolder has none; leave LengthBuckets out"):
+    with pytest.raises(TypeError, match="ImageFolder holds images, which have none; leave LengthBuckets out"):
         LengthBuckets(images, batch_size=2)
 
 

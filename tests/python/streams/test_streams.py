@@ -84,6 +84,12 @@ def test_a_plain_stream_may_be_resumed_with_another_batch_size() -> None:
         assert numbers(resumed) == [[2, 3, 4, 5, 6], [7, 8, 9]]
 
 
+def test_a_rank_has_no_effect_and_says_so() -> None:
+    with pytest.warns(UserWarning, match="every rank gets all that Plain yields"):
+        loader = sutler.Loader(Plain(4), 2, num_workers=0, rank=1, world_size=2)
+    assert numbers(loader) == [[0, 1], [2, 3]]
+
+
 def test_states_that_do_not_fit_are_refused_with_both_sides() -> None:
     with make(Plain(9), 2) as loader:
         state = loader.state_dict()

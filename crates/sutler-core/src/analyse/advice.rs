@@ -23,6 +23,9 @@ const HEADROOM: f64 = 1.25;
 /// How far the run may fall behind what its parts can do together. Beyond that, batches wait for single slow samples while others stand by.
 const IN_STEP: f64 = 0.85;
 
+/// How many times as fast as the trainer a loader must be for waits to be nobody's fault.
+const FAR_AHEAD: f64 = 2.0;
+
 /// How the loader's code is written, so that what is recommended can be pasted there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -84,6 +87,20 @@ impl Facts {
         let expected = self.modelled();
         if self.measured.value < IN_STEP * expected && self.workers > 0 && self.stalls.transport < 0.1 {
             return Ok(self.out_of_step(setting, expected, &shares));
+        }
+        let ahead = self.prepare.value.min(self.fetch_rate(self.cache_bytes).value) / self.ingest.value;
+        if now.bound_by == "device" && ahead >= FAR_AHEAD {
+            return Ok(Advice {
+                text: format!(
+                    "The accelerator binds: by itself the loader delivers {ahead:.0} times as many samples as the trainer takes. {shares} \
+                     So much is lost at the beginning of a short run, or where the machine has other things to do; measure over more \
+                     batches before you change anything."
+                ),
+                binding: "device",
+                change: String::new(),
+                code: String::new(),
+                gain: 1.0,
+            });
         }
         let binding = if now.bound_by == "device" { self.largest_stall() } else { now.bound_by };
         let mut best: Option<(Candidate, f64)> = None;

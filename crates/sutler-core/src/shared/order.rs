@@ -143,6 +143,8 @@ impl SharedOrder {
             return Err(SharedError::EpochRunning(epoch));
         }
         place.pinned_due = 0.0;
+        // A job that goes on where another left off may have had, as that one, anything that stands here now.
+        let goes_on = !std::mem::replace(&mut place.begun, true) && (epoch > 0 || checkpoint.is_some());
         self.awake |= bit_of(seat);
         match part {
             Part::Whole if ledger.left() == samples => self.lack_everything(seat),
@@ -152,6 +154,9 @@ impl SharedOrder {
                     self.put_back(seat, sample);
                 }
             }
+        }
+        if goes_on {
+            self.window.current().into_iter().for_each(|(id, _)| self.bar(id, seat));
         }
         let place = self.table.get_mut(seat).ok_or(SharedError::NotSeated)?;
         place.books.push_back((epoch, ledger));

@@ -29,6 +29,8 @@ pub(super) struct Place {
     pub(super) group: Seats,
     /// When it left, by the count of all leaves; `None` while it is here.
     left_at: Option<u64>,
+    /// Whether it has begun an epoch since it came.
+    pub(super) begun: bool,
     /// The books of its epochs: the last is the one it is in, those before still have leases out.
     pub(super) books: VecDeque<(u32, Ledger)>,
     /// How many samples it lacks in its epoch.
@@ -75,6 +77,7 @@ impl Table {
             visit,
             group: 0,
             left_at: None,
+            begun: false,
             books: VecDeque::new(),
             lacks: 0,
             lacks_pinned: 0,

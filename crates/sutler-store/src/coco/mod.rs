@@ -245,7 +245,8 @@ impl Builder<'_> {
                 left_out.empty_boxes += 1;
                 continue;
             };
-            let area = annotation.area.unwrap_or(width * height) as f32;
+            let [left, top, right, bottom] = edges;
+            let area = annotation.area.map_or((right - left) * (bottom - top), |area| area as f32);
             objects.push((place, Object { edges, label, area, crowd: annotation.iscrowd }));
         }
         Ok(objects)
