@@ -329,9 +329,9 @@ impl Demo {
         match peer {
             Some(Peer::Measured(peer)) => {
                 text += &format!(
-                    "PyTorch {}: two processes at once, DataLoader with {} workers each, torchvision transforms on Pillow images.\n",
+                    "PyTorch {}: two processes at once, DataLoader with {} each, torchvision transforms on Pillow images.\n",
                     peer["torch"].as_str().unwrap_or("?"),
-                    peer["workers"]
+                    report::counted(peer["workers"].as_u64().unwrap_or(0), "worker")
                 );
             }
             Some(Peer::Absent(reason)) => {
