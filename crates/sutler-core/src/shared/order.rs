@@ -144,7 +144,7 @@ impl SharedOrder {
         }
         place.pinned_due = 0.0;
         // A job that goes on where another left off may have had, as that one, anything that stands here now.
-        let goes_on = !std::mem::replace(&mut place.begun, true) && (epoch > 0 || checkpoint.is_some());
+        let goes_on = !std::mem::replace(&mut place.known, true) && (epoch > 0 || checkpoint.is_some());
         self.awake |= bit_of(seat);
         match part {
             Part::Whole if ledger.left() == samples => self.lack_everything(seat),

@@ -29,8 +29,8 @@ pub(super) struct Place {
     pub(super) group: Seats,
     /// When it left, by the count of all leaves; `None` while it is here.
     left_at: Option<u64>,
-    /// Whether it has begun an epoch since it came.
-    pub(super) begun: bool,
+    /// Whether what it has had is known: it has begun an epoch here, in this visit or an earlier one.
+    pub(super) known: bool,
     /// The books of its epochs: the last is the one it is in, those before still have leases out.
     pub(super) books: VecDeque<(u32, Ledger)>,
     /// How many samples it lacks in its epoch.
@@ -77,7 +77,7 @@ impl Table {
             visit,
             group: 0,
             left_at: None,
-            begun: false,
+            known: own.is_some(),
             books: VecDeque::new(),
             lacks: 0,
             lacks_pinned: 0,
