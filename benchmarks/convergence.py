@@ -17,11 +17,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import multiprocessing
 import operator
 import random
 import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -62,6 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seeds", type=int, default=10, help="trainings in each order")
     parser.add_argument("--first-seed", type=int, default=0, help="for other seeds than those of another run")
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        choices=range(1, 65),
+        metavar="N",
+        default=1,
+        help="how many trainings run at a time",
+    )
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--samples", type=int, default=4000)
     parser.add_argument("--batch-size", type=int, default=20)
@@ -125,10 +135,15 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         folders = Path(scratch) / "train", Path(scratch) / "test"
         make_gratings(folders[0], arguments.samples, seed=1)
         make_gratings(folders[1], max(_CLASSES, arguments.samples // 2), seed=2)
-        for number in range(arguments.seeds):
-            for order in arguments.orders:
-                say(f"seed {number + 1} of {arguments.seeds}: {order}")
-                trainings.append(train(order, arguments.first_seed + number, folders, arguments))
+        with ProcessPoolExecutor(arguments.at_once, multiprocessing.get_context("spawn")) as pool:
+            begun = [
+                pool.submit(train, order, arguments.first_seed + number, folders, arguments)
+                for number in range(arguments.seeds)
+                for order in arguments.orders
+            ]
+            for each in begun:
+                trainings.append(each.result())
+                say(f"seed {trainings[-1].seed}: {trainings[-1].order} {trainings[-1].final:.2%}")
         raw = {"benchmark": "convergence", "trainings": [asdict(each) for each in trainings]}
         return Outcome("\n".join(_summary(arguments, trainings)), raw, Path(scratch))
 
