@@ -57,11 +57,14 @@ def _volumes(images: list[str], labels: list[str], side: int, oversampling: floa
         foreground_prob=oversampling,
         cache_objects=True,
     )
-    corner = fn.roi_random_crop(label, roi_start=start, roi_end=end, crop_shape=[side] * 3)
-    cut = {"axes": [0, 1, 2], "out_of_bounds_policy": "error"}
-    image = fn.slice(image, corner, [side] * 3, **cut)
-    label = fn.slice(label, corner, [side] * 3, **cut)
-    image, label = fn.reshape(image, layout="DHW"), fn.reshape(label, layout="DHW")
+    shape = [1, side, side, side]
+    corner = fn.cast(
+        fn.roi_random_crop(label, roi_start=start, roi_end=end, crop_shape=shape), dtype=types.INT32
+    )
+    image, label = (
+        fn.reshape(fn.slice(each, start=corner, shape=shape, axes=[0, 1, 2, 3]), layout="CDHW")
+        for each in (image, label)
+    )
     turned = {
         name: fn.random.coin_flip(probability=1 / 3) for name in ("depthwise", "vertical", "horizontal")
     }

@@ -46,20 +46,17 @@ CONTENDERS = {
 
 
 def missing(name: str, kind: Kind) -> str | None:
-    """Why a contender has no part in a workload, as a sentence; None when it has."""
-    contender = CONTENDERS[name]
-    if kind == "speech" and contender.family in ("native", "dali"):
-        return (
-            f"{contender.title} is left out: the heavy step is a function in Python, of which its threads could run "
-            "but one at a time."
-        )
-    if contender.family == "dali":
+    """Why a contender has no part in a workload, as the end of a sentence; None when it has."""
+    family = CONTENDERS[name].family
+    if kind == "speech" and family in ("native", "dali"):
+        return "the heavy step is a function in Python, which threads could run but one at a time"
+    if family == "dali":
         try:
             found = importlib.util.find_spec("nvidia.dali") is not None
         except ModuleNotFoundError:
             found = False  # not even the package around it
         if not found:
-            return f"{contender.title} is left out: `nvidia.dali` is not installed here; `make bench` installs it."
+            return "`nvidia.dali` is not installed here; `make bench` installs it"
     return None
 
 

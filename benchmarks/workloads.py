@@ -30,6 +30,7 @@ from typing import Any
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
 from benchmarks.seat import seat
+from benchmarks.worker import ContenderError
 from benchmarks.workload_data import Mix, list_photos, make_photos
 from benchmarks.workload_feeds import (
     CONTENDERS,
@@ -169,10 +170,20 @@ def _measure_mix(
     )
     mix = Mix(arguments.samples or max(4, round(batches)) * batch_size, share)
     workload = replace(weighed, mix=mix, folder=str(_list(kind, source, scratch / "all", mix)))
-    reasons = {name: missing(name, kind) for name in seats}
-    names = [name for name in seats if reasons[name] is None]
+    left_out: dict[str, list[str]] = {}
+    names = []
+    for name in seats:
+        if reason := missing(name, kind):
+            left_out.setdefault(reason, []).append(CONTENDERS[name].title)
+        else:
+            names.append(name)
+    if not names:
+        raise ContenderError(f"nobody is left for the workload `{kind}`: {'; '.join(left_out)}")
     epochs = _take_turns(names, seats, workload, step, arguments.rounds)
-    notes = [reason for reason in reasons.values() if reason is not None]
+    notes = [
+        f"Left out: {'; '.join(titles)}. {reason[0].upper()}{reason[1:]}."
+        for reason, titles in left_out.items()
+    ]
     return {
         "summary": summary(workload, cost, step, epochs, notes),
         **asdict(workload),
