@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import time
 import wave
@@ -117,13 +118,20 @@ class Photos:
             return index, self._transform(image.convert("RGB"))
 
 
-def make_photos(folder: Path, mix: Mix) -> None:
-    """Writes the photos of a mix; all small ones are the same file under many names, and so are the large ones."""
+def make_photos(folder: Path) -> None:
+    """Writes a small photo and a large one."""
+    folder.mkdir(parents=True)
+    for name, size in (("small", SMALL), ("large", LARGE)):
+        (folder / f"{name}.jpg").write_bytes(_photo(size))
+
+
+def list_photos(made: Path, folder: Path, mix: Mix) -> None:
+    """Lists the photos of a mix: all small ones are one file under many names, and so are the large ones."""
     (folder / "all").mkdir(parents=True)
     slow = mix.slow
-    small, large = (_photo(size) for size in (SMALL, LARGE))
     for index in range(mix.samples):
-        (folder / "all" / f"{index:06}.jpg").write_bytes(large if index in slow else small)
+        photo = made / ("large.jpg" if index in slow else "small.jpg")
+        os.link(photo, folder / "all" / f"{index:06}.jpg")
 
 
 def _photo(size: tuple[int, int]) -> bytes:

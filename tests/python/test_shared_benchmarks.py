@@ -80,7 +80,7 @@ def test_convergence_says_what_differs_and_what_does_not() -> None:
         for order, accuracy in [("strict", 0.7), ("shared", 0.7), ("sorted", 0.1)]
         for seed in range(8)
     ]
-    said = "\n".join(convergence._summary(arguments, trainings))
+    said = "\n".join(convergence._summary(arguments, "some", trainings))
     assert "of shared from strict, corrected for two statistics: p 1.000, reached" in said
     assert "control: sorted order against strict: told apart, as it should be" in said
     # Far less than seeds differ by among themselves, but the same for each.
@@ -88,14 +88,16 @@ def test_convergence_says_what_differs_and_what_does_not() -> None:
         convergence.Training(each.order, each.seed, [each.final - 0.002 * (each.order == "shared")], 1.0)
         for each in trainings
     ]
-    said = "\n".join(convergence._summary(arguments, worse))
+    said = "\n".join(convergence._summary(arguments, "some", worse))
     slower = [
         convergence.Training(
             each.order, each.seed, [each.final - 0.1 * (each.order == "shared"), each.final], 1.0
         )
         for each in trainings
     ]
-    assert "p 0.016, missed" in "\n".join(convergence._summary(arguments, slower)), "it ends alike, but later"
+    assert "p 0.016, missed" in "\n".join(convergence._summary(arguments, "some", slower)), (
+        "it ends alike, but later"
+    )
     assert "of shared from strict, corrected for two statistics: p 0.016, missed" in said
 
 
