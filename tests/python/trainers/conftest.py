@@ -38,25 +38,28 @@ class Program:
 
 @dataclass
 class Ended:
-    """How a program ended, and all that it wrote."""
+    """How a program ended, and what it wrote."""
 
     code: int
     output: str
+    errors: str
+
+    def __str__(self) -> str:
+        return f"exit code {self.code}\n{self.output[-4000:]}\n{self.errors[-8000:]}"
 
 
 def run_command(words: Sequence[str | Path], folder: Path) -> Ended:
     """Runs Python with these words on its command line."""
     ended = subprocess.run(
         [sys.executable, *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=False,
         cwd=folder,
         env={**os.environ, **SETTINGS},
     )
-    return Ended(ended.returncode, ended.stdout)
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 
 #: Runs programs at the same time and returns how each ended.
@@ -89,16 +92,19 @@ def run_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunProgra
                         "command": [str(word) for word in program.command],
                         "folder": str(program.folder),
                         "environment": program.environment,
-                        "output": str(outputs / f"{written}.txt"),
+                        "output": str(outputs / f"{written}.out"),
+                        "errors": str(outputs / f"{written}.err"),
                     }
                 )
             print(json.dumps({"programs": requests, "seconds": PATIENCE}), file=stdin, flush=True)
             answer = stdout.readline()
             assert answer, f"{WARM.name} has ended with {server.wait()}"
             return [
-                Ended(code, Path(request["output"]).read_text(errors="replace"))
+                Ended(
+                    code, *(Path(request[name]).read_text(errors="replace") for name in ("output", "errors"))
+                )
                 for code, request in zip(json.loads(answer), requests, strict=True)
             ]
 
         yield run
-        stdin.close()
+        server.kill()  # it has nothing to finish

@@ -53,5 +53,5 @@ def test_an_example_runs(name: str, tmp_path: Path, run_programs: RunPrograms) -
     else:
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         ended = run_command([*(launch if name == "torch_ddp.py" else []), EXAMPLES / name], tmp_path)
-    assert ended.code == 0, ended.output
-    assert re.search(output, ended.output), ended.output
+    assert ended.code == 0, str(ended)
+    assert re.search(output, ended.output), str(ended)

@@ -75,7 +75,7 @@ def run_job(
 
     def run(part: str, world_size: int) -> Results:
         ended, folder = launch(part, world_size)
-        assert not any(each.code for each in ended), "\n".join(each.output[-8000:] for each in ended)
+        assert not any(each.code for each in ended), "\n".join(map(str, ended))
         results = [json.loads(file.read_text()) for file in sorted(folder.glob("rank-*.json"))]
         assert [(each["rank"], each["world_size"]) for each in results] == [
             (rank, world_size) for rank in range(world_size)

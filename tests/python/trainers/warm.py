@@ -4,8 +4,9 @@ PyTorch, Lightning and Transformers take seconds to import, longer than anything
 process would do it again. So one process imports them, and every program is a fork of it.
 
 Usage: warm.py. A request is a line of JSON on standard input: programs that run at the same time, each with the
-``command`` (a file and its arguments), the ``folder`` to run in, the ``environment`` that it has besides and the file
-for its ``output``, and the ``seconds`` that they have. The answer is a line with their exit codes, on standard output.
+``command`` (a file and its arguments), the ``folder`` to run in, the ``environment`` that it has besides and the files
+for its ``output`` and ``errors``; and the ``seconds`` that they have. The answer is a line with their exit codes, on
+standard output.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ def become(program: dict[str, Any]) -> None:
     os.chdir(program["folder"])
     os.environ.update(program["environment"])
     nothing = os.open(os.devnull, os.O_RDONLY)
-    output = os.open(program["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for theirs, ours in ((nothing, 0), (output, 1), (output, 2)):
+    output = os.open(program["output"], os.O_WRONLY | os.O_CREAT)
+    errors = os.open(program["errors"], os.O_WRONLY | os.O_CREAT)
+    for theirs, ours in ((nothing, 0), (output, 1), (errors, 2)):
         os.dup2(theirs, ours)
     sys.argv = list(program["command"])
 
