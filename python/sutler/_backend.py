@@ -166,7 +166,9 @@ class NativeBackend:
         )
         if wanted.split == AUTO:
             native = self._dataset._native
-            self._auto = AutoSplit(native, self._pipeline, cache, wanted.memory, self._threads)
+            self._auto = AutoSplit(
+                native, self._pipeline, cache, wanted.memory, self._threads, self._selection
+            )
         return cache
 
     def cache_figures(self) -> dict[str, Any] | None:
