@@ -22,6 +22,7 @@ from benchmarks import (
     python_dataset,
     quality,
     reads,
+    reports,
     slow_items,
     startup,
     streams,
@@ -49,6 +50,7 @@ BENCHMARKS = {
     "convergence": convergence,
     "workloads": workloads,
     "analyser": analyser,
+    "reports": reports,
 }
 #: Benchmarks whose samples are no photos.
 WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads", "convergence", "workloads", "analyser"}
