@@ -69,17 +69,23 @@ def spectrum(sample: tuple[Any, bool]) -> Any:
     return torch.log(found.abs() ** 2 + 1e-20)
 
 
+def find_clips(folder: Path) -> list[Path]:
+    """The recordings below a folder."""
+    files = sorted(folder.rglob("*.wav"))
+    if not files:
+        raise FileNotFoundError(
+            f"there are no .wav files in {folder}; pass a folder that has some as --speech"
+        )
+    return files
+
+
 class Speech:
     """Spoken digits, of which some go through a heavy step besides."""
 
     def __init__(self, folder: Path, mix: Mix, heavy_ms: float) -> None:
         from torchvision.transforms import Compose
 
-        files = sorted(folder.rglob("*.wav"))
-        if not files:
-            raise FileNotFoundError(
-                f"there are no .wav files in {folder}; pass a folder that has some as --speech"
-            )
+        files = find_clips(folder)
         self._files = [files[index % len(files)] for index in range(mix.samples)]
         self._slow = mix.slow
         burns: list[Callable[[Any], Any]] = [Burn(heavy_ms / 1000 / HEAVY_STEPS)] * HEAVY_STEPS

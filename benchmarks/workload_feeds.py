@@ -157,7 +157,7 @@ def make_feed(name: str, workload: Workload) -> Feed:
         import sutler
 
         return LoaderFeed(sutler.Loader(workload.native(), **common, return_ids=True), -1)
-    stay = {"persistent_workers": True, "multiprocessing_context": "fork"}
+    stay: dict[str, Any] = {"persistent_workers": True, "multiprocessing_context": "fork"}
     if contender.family == "sutler":
         import sutler
 

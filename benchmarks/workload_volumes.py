@@ -156,7 +156,7 @@ def _shrunk(mask: Array) -> tuple[list[int], Array]:
     """Where what is set begins along each axis, and the part of the mask that has all of it."""
     planes = np.flatnonzero(mask.any((1, 2)))
     mask = mask[planes[0] : planes[-1] + 1]
-    flat = mask.any(0)
+    flat = np.logical_or.reduce(mask, axis=0)
     rows, columns = np.flatnonzero(flat.any(1)), np.flatnonzero(flat.any(0))
     cut = mask[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     return [int(planes[0]), int(rows[0]), int(columns[0])], cut
@@ -187,7 +187,7 @@ def _connected(count: int, one: Array, other: Array) -> Array:
 
 def flip(scan: Scan) -> Scan:
     """Turns each axis around, one time in three."""
-    axes = tuple(np.flatnonzero(scan.rng.random(3) < 1 / 3))
+    axes = tuple(np.flatnonzero(scan.rng.random(3) < 1 / 3).tolist())
     if not axes:
         return scan
     image, labels = (np.ascontiguousarray(np.flip(array, axes)) for array in (scan.image, scan.labels))
@@ -214,9 +214,9 @@ def noise(scan: Scan) -> Scan:
     """One time in ten, normal noise of a random deviation up to 0.1."""
     if scan.rng.random() >= 0.1:
         return scan
-    deviation = np.float32(scan.rng.uniform(0, 0.1))
-    added = scan.rng.standard_normal(scan.image.shape, dtype=np.float32)
-    added *= deviation
+    added = np.empty(scan.image.shape, np.float32)
+    scan.rng.standard_normal(dtype=np.float32, out=added)
+    added *= np.float32(scan.rng.uniform(0, 0.1))
     added += scan.image
     return replace(scan, image=added)
 

@@ -31,7 +31,7 @@ from benchmarks.images import say
 from benchmarks.outcome import Outcome
 from benchmarks.seat import seat
 from benchmarks.worker import ContenderError
-from benchmarks.workload_data import Mix, list_photos, make_photos
+from benchmarks.workload_data import Mix, find_clips, list_photos, make_photos
 from benchmarks.workload_feeds import (
     CONTENDERS,
     Epoch,
@@ -118,6 +118,7 @@ def _source(arguments: argparse.Namespace, kind: Kind, scratch: Path) -> Path:
     """Where the files of a workload are that its samples are listed from."""
     if kind == "speech":
         folder: Path = arguments.speech
+        find_clips(folder)  # rather now than in the midst of everything
         return folder
     say(f"making {kind}")
     if kind == "volumes":

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sutler.testing import make_photos
+from sutler.testing import make_photos, make_tones
 
 from benchmarks import convergence, reads
 from benchmarks.__main__ import main
@@ -112,3 +113,28 @@ def test_signs_tell_what_differs_from_what_does_not() -> None:
     assert sum(p < 0.1 for p in drawn) < 0.16 * len(drawn)
     # Where there are too many ways, a part of them is drawn.
     assert 0 < convergence.paired_p([rng.gauss(3, 1) for _ in range(20)]) < 0.001
+
+
+def test_convergence_on_speech_tells_how_far_samples_moved(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A process for each training would import torch again, which takes longer than the rest.
+    monkeypatch.setattr(convergence, "ProcessPoolExecutor", lambda count, _: ThreadPoolExecutor(count))
+    make_tones(tmp_path / "speech", count=40, classes=10)
+    options = ("--epochs", "1", "--seeds", "1", "--batch-size", "4", "--orders", "strict,ready")
+    printed, figures = bench("convergence", "--speech", str(tmp_path / "speech"), *options)
+    assert [run["order"] for run in figures["trainings"]] == ["strict", "ready"]
+    assert "32 spoken digits, 7 of them slow" in printed
+    [moved] = figures["moved"]
+    assert 0 <= moved["share"] <= 1
+    assert moved["latest"] <= 8, "a sample is later than it may be"
+    assert "of the samples came in another batch than in strict order" in printed
+    assert main(["convergence", "--speech", str(tmp_path), "--orders", "shared"]) == 1
+
+
+def test_moves_are_counted_in_batches() -> None:
+    strict = [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0]]
+    assert convergence.moves(strict, strict, 2) == convergence.Moves(0.0, 0.0, 0)
+    # Sample 1 comes two batches later than it should, 2 and 4 one earlier; the second epoch is as it should be.
+    served = [[0, 2, 3, 4, 5, 1], strict[1]]
+    assert convergence.moves(served, strict, 2) == convergence.Moves(3 / 12, 4 / 3, 2)
