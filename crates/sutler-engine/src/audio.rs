@@ -8,6 +8,7 @@ use sutler_core::{Hints, SampleId, SampleRng};
 use sutler_media::audio::{self, Header, Limits, Pipeline, Plan, Worker};
 use sutler_store::{ReadBuffer, Source};
 
+use crate::preparation::Laps;
 use crate::{
     Boundary, Failure, Likeness, NoBoundary, Padding, Place, Preparation, Preparer, Progress, RowSpec,
     SampleRecord, Target, Unfinished,
@@ -55,6 +56,11 @@ impl Preparation for AudioPreparation {
         hints(self.source.encoded_bytes(sample), &plan)
     }
 
+    fn steps(&self) -> Vec<String> {
+        let ops = self.pipeline.ops().iter().map(|op| op.name().to_owned());
+        std::iter::once("decode".to_owned()).chain(ops).collect()
+    }
+
     fn label(&self, sample: SampleId) -> i64 {
         self.source.label(sample)
     }
@@ -92,7 +98,7 @@ type Part<'a> = (SampleId, &'a mut dyn Place, &'a mut SampleRecord, &'a mut dyn 
 
 fn hints(bytes: Option<u64>, plan: &Plan) -> Hints {
     let size = bytes.map(|bytes| bytes as f64);
-    Hints { size, drawn: size.map(|size| size * plan.stretch()) }
+    Hints { size, drawn: size.map(|size| size * plan.stretch()), values: None }
 }
 
 impl Preparer for AudioPreparer {
@@ -114,6 +120,7 @@ impl Preparer for AudioPreparer {
         record: &mut SampleRecord,
         boundary: &mut dyn Boundary,
     ) -> Result<Progress, Failure> {
+        let mut laps = Laps::start();
         let Self { preparation, buffer, worker, plan } = self;
         let AudioPreparation { source, pipeline, seed, .. } = &*preparation;
         let failure = |kind, reason: String| Failure::new(sample, source.describe(sample), kind, reason);
@@ -128,6 +135,7 @@ impl Preparer for AudioPreparer {
         record.hints = hints(Some(record.storage_bytes), plan);
         worker.decode(bytes).map_err(|error| failure(error.kind(), error.to_string()))?;
         record.decode = record.started.elapsed().saturating_sub(record.fetch);
+        laps.end(0, record);
         self.transform(0, true, (sample, place, record, boundary))
     }
 
@@ -163,10 +171,11 @@ impl AudioPreparer {
         (sample, place, record, boundary): Part<'_>,
     ) -> Result<Progress, Failure> {
         let begun = Instant::now();
+        let mut laps = Laps::start();
         let transform =
             |this: &Self, error: audio::PipelineError| this.failure(sample, "transform", error.to_string());
         for next in first..self.preparation.pipeline.ops().len() {
-            if (fresh || next > first) && boundary.parks() {
+            if (fresh || next > first) && boundary.parks(next + 1) {
                 record.augment += begun.elapsed();
                 let clip = self.worker.put_aside();
                 let plan = std::mem::take(&mut self.plan);
@@ -174,6 +183,7 @@ impl AudioPreparer {
             }
             let stepped = self.worker.step(&self.preparation.pipeline, &self.plan, next);
             stepped.map_err(|error| transform(self, error))?;
+            laps.end(next + 1, record);
         }
         let shape = self.worker.shape();
         let out = match place.target() {
@@ -186,6 +196,7 @@ impl AudioPreparer {
             }
         };
         self.worker.write(out).map_err(|error| transform(self, error))?;
+        laps.end(self.preparation.pipeline.ops().len(), record);
         record.augment += begun.elapsed();
         Ok(Progress::Finished)
     }

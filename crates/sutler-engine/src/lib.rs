@@ -44,7 +44,7 @@ pub use detection::{DetectionPreparation, read_boxes, take_boxes};
 pub use engine::{Engine, StartError, usable_cores, what_is_left};
 pub use failure::{ErrorPolicy, Failure, RunError};
 pub use framed::{Framed, Framing};
-pub use image::ImagePreparation;
+pub use image::{ImagePreparation, PictureSizes};
 pub use job::{Job, JobOptions, ServingOrder};
 pub use memory::{Arena, ArenaError, BatchMemory};
 pub use metrics::{Counts, Metrics, Served, SlowShareSummary, Snapshot, StageSummary, WorkerTimes};

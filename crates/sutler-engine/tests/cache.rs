@@ -112,6 +112,7 @@ fn preparation(source: &Arc<Samples>, ops: &str, cache: Option<Arc<Cache>>) -> I
         limits: Limits::default(),
         seed: 5,
         cache,
+        sizes: Arc::default(),
     }
 }
 

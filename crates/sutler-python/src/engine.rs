@@ -520,7 +520,7 @@ impl Job {
     /// All figures so far, as JSON.
     fn metrics(&self, py: Python<'_>) -> PyResult<String> {
         match &self.work {
-            Work::Here(job) => serde_json::to_string(&job.metrics().snapshot()).map_err(value_error),
+            Work::Here(job) => serde_json::to_string(&job.snapshot()).map_err(value_error),
             Work::Agent(job) => Ok(py.detach(|| job.metrics()).to_string()),
         }
     }

@@ -335,6 +335,7 @@ impl JobSpec {
             limits: Limits { pixels_max, bytes_max: self.dataset.bytes_max },
             seed: self.seed,
             cache,
+            sizes: Arc::default(),
         })
     }
 

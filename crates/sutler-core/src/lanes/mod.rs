@@ -5,7 +5,7 @@
 //! work: enough that they get done, and never so much that the batch which is wanted next has nobody at it. Where the slow lane is full, a sample that turns out to be slow is *parked*
 //! between two of its transforms and goes on with the next one later.
 //!
-//! Three complications.
+//! Four complications.
 //!
 //! *Deadlines.* A sample is due with its own batch, or `lateness` batches later where batches are filled as samples get ready. Whoever has no more time to lose
 //! than the work still takes is *urgent*: it comes before everything else, and is not parked. How much time there is until a batch
@@ -13,6 +13,9 @@
 //!
 //! *Nobody idles.* While anything can be begun or gone on with, a free worker gets it, whatever its lane. Nothing is parked where there is nothing else to begin. So all work is
 //! done once, by the same workers, in the same time: lanes only change the order.
+//!
+//! *What is left.* A sample that has taken long may be all but finished. What it still takes is foreseen from where it stands in
+//! its chain, and one that has less before it than most samples take as a whole is finished first: nobody is helped by letting it stand.
 //!
 //! *Hands.* A sample that a worker process has begun can be finished by no other. So a parked sample may have a holder,
 //! and is offered to that one only.
@@ -22,12 +25,15 @@ use std::collections::HashSet;
 mod durations;
 mod experience;
 mod forecast;
+mod line;
 mod slow_share;
+mod steps;
 
 pub use durations::Durations;
 pub use experience::Experience;
 pub use forecast::Hints;
 pub use slow_share::SlowShare;
+pub use steps::{STEPS_MAX, Step, StepTimes};
 
 /// How many samples may be parked for each worker: every one keeps what was made of it so far in memory.
 const PARKED_PER_WORKER: usize = 4;
@@ -45,6 +51,8 @@ pub struct Traffic {
     pub lateness: u64,
     /// How long all workers together need for a batch, in microseconds.
     pub batch_time: u64,
+    /// What half of all samples take at most, in microseconds.
+    pub median: u64,
     /// The own batch of the next sample in the fast lane that may be begun, if there is one.
     pub fast: Option<u64>,
 }
@@ -61,6 +69,7 @@ impl Traffic {
             front: 0,
             lateness: 0,
             batch_time: experience.mean().unwrap_or(0).saturating_mul(batch_size as u64) / workers as u64,
+            median: experience.median(),
             fast,
         }
     }
@@ -214,6 +223,7 @@ impl Lanes {
         let hands = if sample.holder.is_some() { 1 } else { traffic.workers };
         let park = traffic.fast.is_some_and(|fast| fast <= due)
             && running > traffic.seats
+            && sample.work > traffic.median
             && holders < PARKED_PER_WORKER * hands
             && !traffic.is_urgent(sample.batch, sample.work);
         if park {

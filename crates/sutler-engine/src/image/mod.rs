@@ -1,6 +1,7 @@
 //! Images: fetch, probe, draw, decode, augment; or a shorter way from a copy that was kept, or that another job has left.
 
 mod copies;
+mod sizes;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +14,10 @@ use sutler_store::cache::Cache;
 use sutler_store::{ReadBuffer, Source};
 
 use self::copies::{Admitted, Copies, Read, read_encoded};
+pub use self::sizes::PictureSizes;
+use self::sizes::Seen;
 
+use crate::preparation::Laps;
 use crate::{
     Boundary, Common, Exchange, Failure, Likeness, NoBoundary, Place, Preparation, Preparer, Progress,
     Request, RowSpec, SampleRecord, Target, Unfinished,
@@ -34,9 +38,31 @@ pub struct ImagePreparation {
     pub seed: u64,
     /// Where copies of samples are kept, if they are.
     pub cache: Option<Arc<Cache>>,
+    /// How large pictures are, as far as workers have seen them.
+    pub sizes: Arc<PictureSizes>,
 }
 
+/// What a pixel of a photograph takes in its file is a quarter of a byte or so, at the usual qualities.
+const PIXELS_PER_BYTE: f64 = 4.0;
+
 impl ImagePreparation {
+    /// What is known of a picture that nobody has opened in this epoch: its size and kind if somebody has before, or if its annotations
+    /// say so.
+    fn seen(&self, sample: SampleId) -> Option<Seen> {
+        let annotated = || {
+            let picture = self.source.annotations()?.picture(sample);
+            Some(Seen { size: Size { width: picture.width, height: picture.height }, in_part: true })
+        };
+        self.sizes.get(sample).or_else(annotated)
+    }
+
+    /// What tells how long a picture takes, by the plan that was drawn for it: the bytes of its file, those that the decoder has to go
+    /// through for it, and the pixels that are worked on.
+    fn hints_of(&self, bytes: u64, seen: Seen, plan: &Plan) -> Hints {
+        let effort = plan.effort(&self.pipeline, seen.size, seen.in_part);
+        let size = bytes as f64;
+        Hints { size: Some(size), drawn: Some(size * effort.file_share), values: Some(effort.pixels) }
+    }
     fn value_bytes(&self) -> usize {
         match self.pipeline.output().dtype {
             DType::U8 => 1,
@@ -71,8 +97,32 @@ impl Preparation for ImagePreparation {
         }
     }
 
-    fn hints(&self, sample: SampleId, _epoch: u32) -> Hints {
-        hints(self.source.encoded_bytes(sample))
+    /// The decisions of the epoch are drawn here as well, for what is known of the picture. Where that is nothing, what a crop
+    /// leaves of a file is told by any picture of that shape, but not how many pixels.
+    fn hints(&self, sample: SampleId, epoch: u32) -> Hints {
+        let kept = |cache: &Arc<Cache>| cache.get(sample, Form::Decoded).is_some();
+        let Some(bytes) =
+            self.source.encoded_bytes(sample).filter(|_| !self.cache.as_ref().is_some_and(kept))
+        else {
+            return Hints::default();
+        };
+        let seen = self.seen(sample);
+        let assumed = seen.unwrap_or_else(|| {
+            let side = (bytes as f64 * PIXELS_PER_BYTE).sqrt().max(1.0) as u32;
+            Seen { size: Size { width: side, height: side }, in_part: true }
+        });
+        let (mut rng, mut plan) = (SampleRng::new(self.seed, epoch, sample), Plan::default());
+        let drawn = self.pipeline.foresee(assumed.size, assumed.in_part, &mut rng, &mut plan);
+        let hints = self.hints_of(bytes, assumed, &plan);
+        match (drawn, seen) {
+            (Err(_), _) => Hints { size: hints.size, ..Hints::default() },
+            (Ok(()), None) => Hints { values: None, ..hints },
+            (Ok(()), Some(_)) => hints,
+        }
+    }
+
+    fn steps(&self) -> Vec<String> {
+        ["decode", "transforms"].map(str::to_owned).to_vec()
     }
 
     fn label(&self, sample: SampleId) -> i64 {
@@ -115,10 +165,6 @@ struct Standing {
     source: Size,
 }
 
-fn hints(bytes: Option<u64>) -> Hints {
-    Hints { size: bytes.map(|bytes| bytes as f64), drawn: None }
-}
-
 impl Preparer for ImagePreparer {
     fn prepare(
         &mut self,
@@ -139,12 +185,14 @@ impl Preparer for ImagePreparer {
         record: &mut SampleRecord,
         boundary: &mut dyn Boundary,
     ) -> Result<Progress, Failure> {
+        let mut laps = Laps::start();
         let rest = match self.recall(sample, epoch, record) {
             Some(layout) => Rest::After(layout),
             None => self.decode(sample, epoch, None, record)?,
         };
         record.decode = record.started.elapsed().saturating_sub(record.fetch);
-        if matches!(rest, Rest::All) && boundary.parks() {
+        laps.end(0, record);
+        if matches!(rest, Rest::All) && boundary.parks(1) {
             let pixels = self.worker.put_aside();
             let plan = std::mem::take(&mut self.plan);
             return Ok(Progress::Parked(Box::new(Standing { pixels, plan, source: self.source })));
@@ -238,6 +286,7 @@ impl ImagePreparer {
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
         let decoded = Instant::now();
+        let mut laps = Laps::start();
         let out = match place.target() {
             None => return Ok(()),
             Some(Target::Row(row)) => row,
@@ -256,6 +305,7 @@ impl ImagePreparer {
             .augment(pipeline, &self.plan, self.preparation.layout, out)
             .map_err(|error| self.failure(sample, "transform", error.to_string()))?;
         record.augment = decoded.elapsed();
+        laps.end(1, record);
         Ok(())
     }
 
@@ -324,7 +374,6 @@ impl ImagePreparer {
         let read = if from_storage { source.read(sample, buffer) } else { Ok(&encoded[..]) };
         record.fetch = record.started.elapsed();
         let bytes = read.map_err(|error| failure(error.kind(), error.to_string()))?;
-        record.hints = hints(Some(bytes.len() as u64));
         if from_storage {
             record.storage_reads = 1;
             record.storage_bytes = bytes.len() as u64;
@@ -337,6 +386,9 @@ impl ImagePreparer {
         *size = header.size();
         let mut rng = SampleRng::new(*seed, epoch, sample);
         pipeline.draw(&header, &mut rng, plan).map_err(|error| failure("transform", error.to_string()))?;
+        let seen = Seen { size: header.size(), in_part: header.can_crop() };
+        preparation.sizes.note(sample, source.len(), seen);
+        record.hints = preparation.hints_of(bytes.len() as u64, seen, plan);
         let mut rng = SampleRng::new(*seed, epoch, sample);
         let read = Read { sample, header: &header, bytes, from_storage };
         let admitted = match cache {

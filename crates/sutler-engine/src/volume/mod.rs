@@ -10,6 +10,7 @@ use sutler_core::{Hints, SampleId, SampleRng};
 use sutler_media::volume::{Block, Foreground, Header, Limits, Pipeline, Plan, Volume, VolumeError};
 use sutler_store::Source;
 
+use crate::preparation::Laps;
 use crate::{
     Boundary, Failure, Likeness, NoBoundary, Place, Preparation, Preparer, Progress, RowSpec, SampleRecord,
     Target, Unfinished,
@@ -57,7 +58,7 @@ impl VolumePreparation {
         let size = self.source.encoded_bytes(sample).map(|bytes| bytes as f64);
         let crop = self.pipeline.crop_at_reading();
         let looks = crop.is_some_and(|crop| self.pipeline.wants_foreground(crop, plan));
-        Hints { size, drawn: size.map(|size| if looks { size } else { 0.0 }) }
+        Hints { size, drawn: size.map(|size| if looks { size } else { 0.0 }), values: None }
     }
 }
 
@@ -83,6 +84,14 @@ impl Preparation for VolumePreparation {
         let mut plan = Plan::default();
         self.pipeline.draw(&mut SampleRng::new(self.seed, epoch, sample), &mut plan);
         self.hints_of(sample, &plan)
+    }
+
+    /// A crop that is done at reading is part of the first step.
+    fn steps(&self) -> Vec<String> {
+        let at_reading = self.pipeline.crop_at_reading();
+        let names = (0..self.pipeline.steps()).filter(|&index| at_reading != Some(index));
+        let names = names.map(|index| self.pipeline.name(index).to_owned());
+        std::iter::once("read".to_owned()).chain(names).collect()
     }
 
     fn label(&self, sample: SampleId) -> i64 {
@@ -129,6 +138,7 @@ impl Preparer for VolumePreparer {
         record: &mut SampleRecord,
         boundary: &mut dyn Boundary,
     ) -> Result<Progress, Failure> {
+        let mut laps = Laps::start();
         record.hints = self.preparation.hints(sample, epoch);
         let Self { preparation, reader, volume, plan } = self;
         let VolumePreparation { source, labels, pipeline, limits, channels, seed, known } = &*preparation;
@@ -151,6 +161,7 @@ impl Preparer for VolumePreparer {
         record.hints = preparation.hints_of(sample, plan);
         read.map_err(|refusal| self.failure(sample, refusal))?;
         record.decode = record.started.elapsed().saturating_sub(record.fetch);
+        laps.end(0, record);
         self.transform(0, true, (sample, place, record, boundary))
     }
 
@@ -196,6 +207,7 @@ impl VolumePreparer {
         (sample, place, record, boundary): Part<'_>,
     ) -> Result<Progress, Failure> {
         let begun = Instant::now();
+        let mut laps = Laps::start();
         let pipeline = Arc::clone(&self.preparation.pipeline);
         let known = Arc::clone(&self.preparation.known);
         let find = |labels: &[u8], shape| {
@@ -207,14 +219,16 @@ impl VolumePreparer {
             }
         };
         let at_reading = pipeline.crop_at_reading();
+        let step_of = |index: usize| 1 + index - usize::from(at_reading.is_some_and(|crop| crop < index));
         for next in (first..pipeline.steps()).filter(|&index| at_reading != Some(index)) {
-            if (fresh || next > first) && boundary.parks() {
+            if (fresh || next > first) && boundary.parks(step_of(next)) {
                 record.augment += begun.elapsed();
                 let (volume, plan) = (std::mem::take(&mut self.volume), std::mem::take(&mut self.plan));
                 return Ok(Progress::Parked(Box::new(Standing { volume, plan, next })));
             }
             let stepped = pipeline.step(next, &self.plan, &mut self.volume, find);
             stepped.map_err(|error| self.failure(sample, error.into()))?;
+            laps.end(step_of(next), record);
         }
         let volume = &self.volume;
         let (image, label) = volume.bytes();
@@ -234,6 +248,7 @@ impl VolumePreparer {
                 volume.write(image, label);
             }
         }
+        laps.end(step_of(pipeline.steps()) - 1, record);
         record.augment += begun.elapsed();
         Ok(Progress::Finished)
     }

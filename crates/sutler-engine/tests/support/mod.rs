@@ -228,7 +228,7 @@ impl FakePreparer {
         let slow = fake.slow.0.contains(&sample.0);
         let each = if slow { fake.slow.1 } else { Duration::from_micros(fake.sleep_micros_max) };
         for next in first..fake.steps {
-            if next > first && boundary.parks() {
+            if next > first && boundary.parks(next) {
                 fake.parked.fetch_add(1, Ordering::SeqCst);
                 let standing = fake.standing.fetch_add(1, Ordering::SeqCst) + 1;
                 fake.standing_max.fetch_max(standing, Ordering::SeqCst);
@@ -237,6 +237,7 @@ impl FakePreparer {
             }
             std::thread::sleep(each / fake.steps as u32);
             record.augment += each / fake.steps as u32;
+            record.steps.add(next, (each / fake.steps as u32).as_micros() as u64);
         }
         self.put(sample, epoch, place).map(|()| Progress::Finished)
     }

@@ -156,6 +156,12 @@ impl Pipeline {
         self.ops.len()
     }
 
+    /// What operation `index` is called.
+    #[must_use]
+    pub fn name(&self, index: usize) -> &'static str {
+        self.ops[index].name()
+    }
+
     /// Runs operation `index` on a volume that those before it have been run on. `known` finds the parts of the labels it is given, or
     /// knows them already: it is asked only where they are the same each time.
     ///
