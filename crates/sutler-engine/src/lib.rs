@@ -8,6 +8,7 @@
 mod audio;
 mod bare;
 mod batch;
+mod copies;
 mod crew;
 mod crossing;
 mod detection;
@@ -60,7 +61,7 @@ pub use process::{
 pub use profile::{Measured, ProfileFailure, ProfileRequest, measure as measure_profile};
 pub use reading::{Delivered, read_once, recall_once};
 pub use run::{Canceller, Next, Run};
-pub use text::{LinePreparation, PackedPreparation, Planes, TokenCounts, count_tokens};
+pub use text::{BlockFormat, LinePreparation, PackedPreparation, Planes, TokenCounts, count_tokens};
 pub use timeline::{BatchEntry, SampleEntry, Timeline};
 pub use volume::{VolumePreparation, read_volume};
 pub use waits::{Delivery, Handling, Stalls, Waits};

@@ -93,5 +93,8 @@ fn what_was_drawn_for_a_picture_makes_the_forecast_better() {
     };
     let [all, by_size] = errors(&preparation, SAMPLES);
     println!("forecasts are off by {all:.0} µs, by the size alone {by_size:.0} µs");
-    assert!(all <= 0.7 * by_size, "{all:.0} µs off with all that is known, {by_size:.0} µs by the size alone");
+    assert!(
+        all <= 0.7 * by_size,
+        "{all:.0} µs off with all that is known, {by_size:.0} µs by the size alone"
+    );
 }

@@ -194,6 +194,7 @@ fn sound_is_the_same_however_often_it_was_put_aside() {
         mono: true,
         seed: 11,
         padding: None,
+        cache: None,
     };
     for sample in 0..clips.len() as u32 {
         let (whole, none) = prepared(&preparation, sample, false);

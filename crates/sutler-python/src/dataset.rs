@@ -179,6 +179,7 @@ impl Dataset {
                     mono,
                     seed,
                     padding: None,
+                    cache: None,
                 })
             }
             (Native::Volume(operations), MediaSpec::Volume { .. }) => {

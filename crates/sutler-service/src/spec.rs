@@ -380,9 +380,10 @@ impl JobSpec {
                     mono,
                     seed: self.seed,
                     padding,
+                    cache,
                 })
             }
-            MediaSpec::Volume { .. } => Arc::new(self.volumes(source)?),
+            MediaSpec::Volume { .. } => Arc::new(self.volumes(source)?.keeping(cache)),
         };
         let options = JobOptions {
             batch_size: self.batch_size,

@@ -10,13 +10,14 @@ use sutler_core::{Form, Hints, SampleId, SampleRng};
 use sutler_media::{
     DType, DecodedForm, DecodedLayout, DecodedPixels, Layout, Limits, Pipeline, Plan, Size, Worker, probe,
 };
+use sutler_store::Source;
 use sutler_store::cache::Cache;
-use sutler_store::{ReadBuffer, Source};
 
-use self::copies::{Admitted, Copies, Read, read_encoded};
+use self::copies::{Admitted, Copies, Read};
 pub use self::sizes::PictureSizes;
 use self::sizes::Seen;
 
+use crate::copies::{Fetched, Fetching, kept_as};
 use crate::preparation::Laps;
 use crate::{
     Boundary, Common, Exchange, Failure, Likeness, NoBoundary, Place, Preparation, Preparer, Progress,
@@ -84,8 +85,7 @@ impl Preparation for ImagePreparation {
     }
 
     fn kept_as(&self, sample: SampleId) -> Form {
-        let has = |form| self.cache.as_ref().is_some_and(|cache| cache.get(sample, form).is_some());
-        [Form::Encoded, Form::Decoded].into_iter().find(|&form| has(form)).unwrap_or(Form::Storage)
+        kept_as(self.cache.as_deref(), sample)
     }
 
     fn likeness(&self) -> Likeness {
@@ -140,9 +140,7 @@ impl Preparation for ImagePreparation {
 
 pub(crate) struct ImagePreparer {
     preparation: ImagePreparation,
-    buffer: ReadBuffer,
-    /// The encoded copy being decoded, where the cache has one.
-    encoded: Vec<u8>,
+    fetching: Fetching,
     worker: Worker,
     plan: Plan,
     copies: Copies,
@@ -254,8 +252,7 @@ impl Preparer for ImagePreparer {
 impl ImagePreparer {
     pub fn new(preparation: &ImagePreparation) -> Self {
         Self {
-            buffer: ReadBuffer::default(),
-            encoded: Vec::new(),
+            fetching: Fetching::default(),
             worker: Worker::new(preparation.limits),
             plan: Plan::default(),
             copies: Copies::new(&preparation.pipeline),
@@ -366,19 +363,15 @@ impl ImagePreparer {
         mut request: Option<&mut Request>,
         record: &mut SampleRecord,
     ) -> Result<Rest, Failure> {
-        let Self { preparation, buffer, encoded, worker, plan, copies, source: size } = self;
+        let Self { preparation, fetching, worker, plan, copies, source: size } = self;
         let ImagePreparation { source, pipeline, limits, seed, cache, .. } = &*preparation;
         let failure = |kind, reason: String| Failure::new(sample, source.describe(sample), kind, reason);
 
-        let from_storage = !cache.as_ref().is_some_and(|cache| read_encoded(cache, sample, encoded));
-        let read = if from_storage { source.read(sample, buffer) } else { Ok(&encoded[..]) };
-        record.fetch = record.started.elapsed();
-        let bytes = read.map_err(|error| failure(error.kind(), error.to_string()))?;
-        if from_storage {
-            record.storage_reads = 1;
-            record.storage_bytes = bytes.len() as u64;
-        } else {
-            record.served = Form::Encoded;
+        let fetched = fetching
+            .fetch(&**source, cache.as_deref(), sample, record)
+            .map_err(|error| failure(error.kind(), error.to_string()))?;
+        let Fetched { bytes, from_storage } = fetched;
+        if !from_storage {
             request = None; // whoever wants it finds it where we did
         }
 
@@ -390,7 +383,7 @@ impl ImagePreparer {
         preparation.sizes.note(sample, source.len(), seen);
         record.hints = preparation.hints_of(bytes.len() as u64, seen, plan);
         let mut rng = SampleRng::new(*seed, epoch, sample);
-        let read = Read { sample, header: &header, bytes, from_storage };
+        let read = Read { sample, header: &header, fetched };
         let admitted = match cache {
             Some(cache) => copies.admit(cache, &read, &mut rng, (&mut *worker, &mut *plan)),
             None => Admitted::No,

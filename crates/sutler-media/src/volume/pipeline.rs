@@ -62,6 +62,12 @@ impl Pipeline {
         Self::new(ops)
     }
 
+    /// The operations in order.
+    #[must_use]
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
     /// How many leading operations draw no random number.
     #[must_use]
     pub fn static_prefix(&self) -> usize {
@@ -154,12 +160,6 @@ impl Pipeline {
     #[must_use]
     pub fn steps(&self) -> usize {
         self.ops.len()
-    }
-
-    /// What operation `index` is called.
-    #[must_use]
-    pub fn name(&self, index: usize) -> &'static str {
-        self.ops[index].name()
     }
 
     /// Runs operation `index` on a volume that those before it have been run on. `known` finds the parts of the labels it is given, or
