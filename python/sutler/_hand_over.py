@@ -253,7 +253,8 @@ def begin_step(number: int, transform: Any) -> None:
     """Transform ``number`` of a pipeline begins: a sample may make room here, but for the first one."""
     if _turns is None:
         return
-    name = type(transform).__name__
+    function = getattr(transform, "lambd", transform)
+    name = getattr(function, "__name__", None) or type(transform).__name__
     if number > 0:
         _turns.between(name)
     else:

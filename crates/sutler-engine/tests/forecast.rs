@@ -9,16 +9,16 @@ use sutler_engine::{ImagePreparation, OwnSample, Preparation, SampleRecord, Targ
 use sutler_media::{Layout, Limits, Pipeline, PipelineOptions};
 use sutler_store::{Files, FolderOptions, Io, Listing, Silent};
 
-const EPOCHS: u32 = 10;
-const LEARNT: u32 = 5;
+const EPOCHS: u32 = 6;
+const LEARNT: u32 = 3;
 
-/// Photographs from some 20 to 900 kilopixels, upright and oblong.
+/// Photographs from some 10 to 300 kilopixels, upright and oblong.
 fn photos(count: u32) -> (Arc<Files>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("all")).unwrap();
     for index in 0..count {
         let mut rng = SampleRng::new(1, 0, SampleId(index));
-        let mut side = || (140 + rng.below(30).pow(2)) as u16;
+        let mut side = || (100 + rng.below(22).pow(2)) as u16;
         let (width, height) = (side(), side());
         let texture = |place: usize| (place / 9 + rng.below(40) as usize) as u8;
         let pixels: Vec<u8> = (0..usize::from(width) * usize::from(height) * 3).map(texture).collect();
@@ -77,7 +77,7 @@ fn errors(preparation: &ImagePreparation, samples: u32) -> [f64; 2] {
 
 #[test]
 fn what_was_drawn_for_a_picture_makes_the_forecast_better() {
-    const SAMPLES: u32 = 40;
+    const SAMPLES: u32 = 30;
     let (source, _folder) = photos(SAMPLES);
     let ops = r#"[{"op":"random_resized_crop","size":[96,96],"scale":[0.08,1.0],"ratio":[0.75,1.33],
         "interpolation":"bilinear","antialias":true},{"op":"random_horizontal_flip","p":0.5},

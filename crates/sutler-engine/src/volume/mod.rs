@@ -573,7 +573,7 @@ impl VolumeReader {
         let places = volume.places();
         let slabs = self.image.slabs(pair.source, sample, header, block)?;
         for (channel, out) in volume.image.chunks_exact_mut(places).enumerate() {
-            header.channel(channel).floats(block, slabs.of_channel(header, block, channel), out);
+            header.channel(channel).floats(block, slabs.of_channel(header, block, channel), out)?;
         }
         self.labels
             .slabs(pair.labels, sample, labels, block)
