@@ -304,7 +304,7 @@ class Cache:
 
     def __new__(
         cls,
-        dataset: Dataset,
+        samples: int,
         *,
         budget_bytes: int,
         encoded_percent: int,
@@ -389,6 +389,7 @@ class Job:
         shuffle: int | None = None,
         pad: int | None = None,
         pad_multiple: int = 1,
+        cache: Cache | None = None,
     ) -> Job: ...
     def use_workers(self, ways: Sequence[tuple[int, Handover | None, int | None]]) -> None: ...
     def hang_up(self) -> None: ...

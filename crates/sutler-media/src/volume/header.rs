@@ -182,9 +182,19 @@ impl Header {
     }
 
     /// The values of a block from the bytes of its [ranges](Self::ranges), the last axis the fastest.
-    pub fn floats<'a>(&self, block: &Block, slabs: impl Iterator<Item = &'a [u8]>, out: &mut [f32]) {
+    ///
+    /// # Errors
+    /// When one of them is not finite.
+    pub fn floats<'a>(
+        &self,
+        block: &Block,
+        slabs: impl Iterator<Item = &'a [u8]>,
+        out: &mut [f32],
+    ) -> Result<(), VolumeError> {
         let (scale, shift) = self.scale;
         self.gather(block, slabs, |place, value| out[place] = (value * scale + shift) as f32);
+        let wrong = out.iter().find(|value| !value.is_finite());
+        wrong.map_or(Ok(()), |value| Err(VolumeError::NotFinite { value: value.to_string() }))
     }
 
     /// The same for labels.
@@ -293,7 +303,7 @@ mod tests {
             prop_assert_eq!(header.end(), file.len() as u64);
             let slabs = header.ranges(&block).map(|range| &file[range.start as usize..range.end as usize]);
             let mut found = vec![f32::NAN; block.values()];
-            header.floats(&block, slabs, &mut found);
+            header.floats(&block, slabs, &mut found).unwrap();
             let mut expected = Vec::new();
             for first in start[0]..end[0] {
                 for second in start[1]..end[1] {
@@ -317,6 +327,18 @@ mod tests {
         assert_eq!(header.end(), 10 + 3 * 24 * 2);
         let last = header.channel(2);
         assert_eq!((last.offset, last.end()), (10 + 2 * 24 * 2, header.end()));
+    }
+
+    #[test]
+    fn values_are_finite() {
+        let header = Header { scale: (1.0, 0.0), ..header([1, 1, 2], AxisOrder::LastFastest, Kind::F32) };
+        for (wrong, told) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf")] {
+            let bytes: Vec<u8> = [1.0, wrong].iter().flat_map(|value| value.to_le_bytes()).collect();
+            let read = header.floats(&Block::whole(header.shape), std::iter::once(&bytes[..]), &mut [0.0; 2]);
+            let error = read.unwrap_err();
+            assert_eq!(error.kind(), "not_finite");
+            assert!(error.to_string().contains(told), "{error}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod arrays;
 mod boxes;
 mod crop;
+mod decoded;
 mod error;
 mod header;
 mod nifti;
@@ -20,6 +21,7 @@ mod values;
 pub use arrays::Volume;
 pub use boxes::{Block, components};
 pub use crop::Foreground;
+pub use decoded::{DecodedForm, DecodedLayout, Rows};
 pub use error::VolumeError;
 pub use header::{AxisOrder, Format, Header, Limits, sniff};
 pub use npy::npy_start;
