@@ -22,6 +22,7 @@ set -m # without it Ctrl-C is ignored by what runs beside, and by what it starts
 beside=$!
 trap 'kill "$beside" 2>/dev/null || true; rm -f "$log"' EXIT
 .venv/bin/pytest tests/python "${half[@]/#/--ignore=}" "${alone[@]/#/--ignore=}" || status=$?
+[ "$status" -ne 2 ] || exit 2 # Ctrl-C
 wait "$beside" || status=$?
 trap 'rm -f "$log"' EXIT
 cat "$log"
