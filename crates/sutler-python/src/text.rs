@@ -311,7 +311,7 @@ impl Text {
 
     /// Where a sample comes from.
     fn path(&self, index: u32) -> String {
-        self.preparation(None, None).describe(SampleId(index))
+        self.preparation(None, None, None).describe(SampleId(index))
     }
 
     /// How many bytes each line takes in its file.
@@ -335,7 +335,7 @@ impl Text {
 
     /// A sample's tokens, as a loader that does not shuffle would deliver them: `[tokens]`, or `[planes, tokens]` where a block tells more.
     fn load(&self, py: Python<'_>, index: u32) -> PyResult<Array> {
-        let preparation = self.preparation(None, None);
+        let preparation = self.preparation(None, None, None);
         let prepared = py.detach(|| {
             let mut sample = OwnSample::default();
             let mut record = SampleRecord::start();
