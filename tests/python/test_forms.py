@@ -1,4 +1,4 @@
-"""`cache=` for sound, volumes and text: the same batches from copies; and what is said of arguments that make no sense."""
+"""`cache=` for sound, volumes and text: the same batches from copies; and arguments that make no sense."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def batches(loader: Any) -> list[list[Any]]:
 @pytest.mark.parametrize(("form", "split"), [("encoded", "100-0-0"), ("decoded", "0-100-0")])
 def test_copies_change_no_batch(make: Callable[[Path], Any], form: str, split: str, tmp_path: Path) -> None:
     dataset = make(tmp_path)
-    arguments = {"batch_size": 4, "shuffle": True, "num_workers": 2, "seed": 3}
+    arguments: dict[str, Any] = {"batch_size": 4, "shuffle": True, "num_workers": 2, "seed": 3}
     with (
         sutler.Loader(dataset, **arguments) as plain,
         sutler.Loader(dataset, cache=sutler.Cache("32MiB", split=split), **arguments) as cached,
