@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import (
+    accounting,
     agent,
     analyser,
     convergence,
@@ -22,6 +23,7 @@ from benchmarks import (
     python_dataset,
     quality,
     reads,
+    reports,
     slow_items,
     startup,
     streams,
@@ -49,6 +51,8 @@ BENCHMARKS = {
     "convergence": convergence,
     "workloads": workloads,
     "analyser": analyser,
+    "accounting": accounting,
+    "reports": reports,
 }
 #: Benchmarks whose samples are no photos.
 WITHOUT_PHOTOS = {"slow-items", "streams", "worker-memory", "reads", "convergence", "workloads", "analyser"}

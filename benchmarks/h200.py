@@ -65,7 +65,7 @@ class Fed:
 class Trainer:
     """The model and its step."""
 
-    def __init__(self, device: str, learning_rate: float = 0.01) -> None:
+    def __init__(self, device: str, learning_rate: float = 0.01, architecture: str = "resnet18") -> None:
         import torch
         from torch import nn
 
@@ -78,12 +78,18 @@ class Trainer:
                 )
             torch.backends.cudnn.benchmark = True
         self.precision = "bfloat16" if self.device.type == "cuda" else "float32"
-        model, self.model_name = _model()
+        model, self.model_name = _model(architecture)
         self.model = model.to(self.device, memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=learning_rate, momentum=0.9)
         self.loss = nn.CrossEntropyLoss()
         self.mean = torch.tensor(MEAN, device=self.device).view(1, 3, 1, 1)
         self.std = torch.tensor(STD, device=self.device).view(1, 3, 1, 1)
+
+    @property
+    def device_name(self) -> str:
+        if self.device.type == "cuda":
+            return str(self.torch.cuda.get_device_name(self.device))
+        return "the processor"
 
     def step(self, images: Any, labels: Any) -> None:
         torch = self.torch
@@ -117,14 +123,21 @@ class Trainer:
         return Fed(samples, time.perf_counter() - started, first, waited)
 
 
-def _model() -> tuple[Any, str]:
+#: The models that can be trained, as people write them.
+MODELS = {"resnet18": "ResNet-18", "resnet50": "ResNet-50"}
+
+
+def _model(architecture: str) -> tuple[Any, str]:
+    name = MODELS[architecture]
     if importlib.util.find_spec("torchvision") is not None:
-        from torchvision.models import resnet18
+        from torchvision import models
 
-        return resnet18(), "torchvision's ResNet-18"
-    from benchmarks.resnet import resnet18 as own_resnet18
+        return models.get_model(architecture), f"torchvision's {name}"
+    if architecture != "resnet18":
+        raise ContenderError(f"{name} is torchvision's, and `torchvision` is not installed here")
+    from benchmarks.resnet import resnet18
 
-    return own_resnet18(CLASSES), "an own ResNet-18, as torchvision is not installed"
+    return resnet18(CLASSES), f"an own {name}, as torchvision is not installed"
 
 
 class Feeds:
@@ -219,7 +232,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
             fed = _take_turns(feeds, arguments, began)
         finally:
             feeds.close()
-        device = _device_name(trainer)
+        device = trainer.device_name
         head = (
             f"training: {trainer.model_name}, {trainer.precision}, channels last, on {device}\n"
             f"{photos.description}, {settings.threads} threads or workers, batches of {settings.batch_size}, "
@@ -237,12 +250,6 @@ def measure(arguments: argparse.Namespace) -> Outcome:
             "stalled": {name: report.median(stalled(fed, name)) for name in fed},
         }
         return Outcome(summary, raw, photos.root.parent)
-
-
-def _device_name(trainer: Trainer) -> str:
-    if trainer.device.type == "cuda":
-        return str(trainer.torch.cuda.get_device_name(trainer.device))
-    return "the processor"
 
 
 def _take_turns(feeds: Feeds, arguments: argparse.Namespace, began: float) -> dict[str, list[Fed]]:

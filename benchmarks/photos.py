@@ -1,7 +1,8 @@
 """The files that are measured on: photos, listed as often as an epoch needs them.
 
 A copy is a hard link, so that a long epoch reads the bytes of few photos and all of them stay in the page cache: what
-is measured is then decoding and delivery, not a disk.
+is measured is then decoding and delivery, not a disk. Where the disk is to be measured, too, photos are really copied:
+of two links to the same bytes only the first is ever read from the device.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,11 +45,17 @@ def find_photos(root: Path) -> list[tuple[str, Path]]:
 
 @contextmanager
 def photo_tree(
-    data: Path | None, *, repeat: int = 1, samples: int | None = None, classes: int | None = None
+    data: Path | None,
+    *,
+    repeat: int = 1,
+    samples: int | None = None,
+    classes: int | None = None,
+    copied: bool = False,
 ) -> Iterator[Photos]:
     """A temporary folder that lists the photos of ``data``, or generated ones, ``repeat`` times or ``samples`` in all.
 
-    With ``classes`` the photos are dealt out to that many class folders instead of those they come from.
+    With ``classes`` the photos are dealt out to that many class folders instead of those they come from. ``copied``
+    ones have bytes of their own, and are no links.
     """
     with tempfile.TemporaryDirectory(prefix="sutler-bench-") as scratch:
         source = Path(scratch) / "generated" if data is None else data
@@ -59,17 +66,24 @@ def photo_tree(
         photos = find_photos(source)
         count = len(photos) * repeat if samples is None else samples
         root = Path(scratch) / "photos"
-        _link(photos, root, count, classes)
+        _fill(photos, root, count, classes, _copy if copied else _link)
         used = photos[: min(count, len(photos))]
         mean = sum(path.stat().st_size for _, path in used) / len(used)
         kind = "generated pictures" if data is None else "photos"
-        description = f"{count:,} samples ({len(used):,} {kind}, mean {mean / 1000:.0f} kB, hard-linked)"
+        how = "copied" if copied else "hard-linked"
+        description = f"{count:,} samples ({len(used):,} {kind}, mean {mean / 1000:.0f} kB, {how})"
         yield Photos(root, count, description)
         # Faster than the general clean-up, and quiet about what is already gone.
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _link(photos: list[tuple[str, Path]], root: Path, count: int, classes: int | None) -> None:
+def _fill(
+    photos: list[tuple[str, Path]],
+    root: Path,
+    count: int,
+    classes: int | None,
+    place: Callable[[Path, Path], None],
+) -> None:
     for index in range(count):
         name, path = photos[index % len(photos)]
         if classes is not None:
@@ -77,9 +91,16 @@ def _link(photos: list[tuple[str, Path]], root: Path, count: int, classes: int |
         folder = root / name
         if index < max(len(photos), classes or 0):
             folder.mkdir(parents=True, exist_ok=True)
-        link = folder / f"{index:07d}{path.suffix.lower()}"
-        try:
-            os.link(path, link)
-        except OSError:
-            # Another file system, or one that does not let us: a symbolic link costs one more look-up for everybody.
-            os.symlink(path.resolve(), link)
+        place(path, folder / f"{index:07d}{path.suffix.lower()}")
+
+
+def _copy(path: Path, copy: Path) -> None:
+    shutil.copyfile(path, copy)
+
+
+def _link(path: Path, link: Path) -> None:
+    try:
+        os.link(path, link)
+    except OSError:
+        # Another file system, or one that does not let us: a symbolic link costs one more look-up for everybody.
+        os.symlink(path.resolve(), link)

@@ -152,7 +152,9 @@ class NativeBackend:
         native = self._dataset._native
         cache = open_cache(wanted, len(native), self._dataset.content, self._seed)
         if wanted.split == AUTO:
-            self._auto = AutoSplit(native, self._pipeline, cache, wanted.memory, self._threads)
+            self._auto = AutoSplit(
+                native, self._pipeline, cache, wanted.memory, self._threads, self._selection
+            )
         return cache
 
     def cache_figures(self) -> dict[str, Any] | None:

@@ -95,6 +95,40 @@ def test_training_runs_without_a_gpu(bench: Any) -> None:
     assert "stalled" in printed
 
 
+def test_reports_of_a_training_are_pages_texts_and_json_without_paths(bench: Any, tmp_path: Path) -> None:
+    from sutler import Report
+
+    torch.set_num_threads(1)
+    out = tmp_path / "reports"
+    options = (
+        "--device",
+        "cpu",
+        "--models",
+        "resnet18",
+        "--repeat",
+        "4",
+        "--batch-size",
+        "2",
+        "--size",
+        "32",
+    )
+    printed, figures = bench("reports", *options, "--threads", "1", "--time", "0.3", "--out", str(out))
+    assert sorted(path.name for path in out.iterdir()) == [
+        "index.md", "resnet18.html", "resnet18.json", "resnet18.txt",
+    ]  # fmt: skip
+    made = Report.from_json(out / "resnet18.json")
+    assert made.subject.dataset == "photos, ResNet-18 on the processor"
+    assert made.rates["G"].samples > 0
+    assert set(figures["reports"]) == {"resnet18"}
+    index = (out / "index.md").read_text()
+    assert "[page](resnet18.html)" in index
+    assert made.recommendation.text in index
+    assert made.recommendation.text in printed
+    written = "".join(path.read_text() for path in out.iterdir())
+    assert str(tmp_path) not in written
+    assert "sutler-bench-" not in written
+
+
 def test_own_resnet_has_as_many_parameters_as_torchvisions() -> None:
     from torchvision.models import resnet18
 
@@ -133,6 +167,8 @@ def test_photo_tree_links_each_photo_as_often_as_asked_and_cleans_up(photos: Pat
     assert not root.exists()
     with photo_tree(photos, samples=10, classes=5) as tree:
         assert [len(list(folder.iterdir())) for folder in tree.root.iterdir()] == [2] * 5
+    with photo_tree(photos, copied=True) as tree:
+        assert {path.stat().st_nlink for _, path in find_photos(tree.root)} == {1}
 
 
 def test_tables_and_sparklines() -> None:

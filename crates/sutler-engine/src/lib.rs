@@ -8,6 +8,7 @@
 mod audio;
 mod bare;
 mod batch;
+mod book_cost;
 mod copies;
 mod crew;
 mod crossing;
@@ -40,6 +41,7 @@ mod waits;
 pub use audio::{AudioPreparation, audio_headers};
 pub use bare::bare_rate;
 pub use batch::{Batch, BlockShape, Made, OwnSample, Received};
+pub use book_cost::BookCost;
 pub use crew::{CrewChange, LOOK_EVERY};
 pub use detection::{DetectionPreparation, read_boxes, take_boxes};
 pub use engine::{Engine, StartError, usable_cores, what_is_left};

@@ -467,49 +467,6 @@ mod tests {
         assert_eq!(timeline.samples().map(|entry| entry.sample).collect::<Vec<_>>(), [7, 8]);
     }
 
-    /// A native sample takes 50 µs at the very least and one of a worker process 20 µs, most of that for the handing over;
-    /// a hundredth of these is 500 and 200 ns. What it takes is printed with `--nocapture`.
-    #[test]
-    fn keeping_the_book_costs_less_than_a_hundredth() {
-        const ROWS: u64 = 256;
-        let start = Instant::now();
-        let at = |micros| start + Duration::from_micros(micros);
-        let samples: Vec<SampleId> = (0..ROWS as u32).map(SampleId).collect();
-        let cost = |fetch_micros: u64| {
-            // The worst case: eight workers, and the consumer waits for all of the batch.
-            let outcomes: Vec<Outcome> = (0..ROWS)
-                .map(|row| {
-                    let mut outcome = outcome(at(100 * (row / 8) + row % 8), 0, 0);
-                    outcome.record.fetch = Duration::from_micros(fetch_micros);
-                    outcome.record.decode = Duration::from_micros(60);
-                    outcome.finished = outcome.record.started + Duration::from_micros(60 + fetch_micros);
-                    outcome
-                })
-                .collect();
-            let delivery = Delivery {
-                batch: 0,
-                samples: ROWS as usize,
-                requested: start,
-                ready: at(100 * ROWS / 8),
-                answered: at(100 * ROWS / 8),
-                previous: Some(start),
-                ready_batches: 0,
-            };
-            let metrics = Metrics::default();
-            // The best of many rounds: the machine may have other things to do in most of them.
-            let round = |_| {
-                let began = Instant::now();
-                metrics.record(&delivery, &outcomes, &samples);
-                metrics.record_handling(Handling::Transport, delivery.answered, delivery.answered);
-                began.elapsed()
-            };
-            (0..400).map(round).min().unwrap().as_nanos() as f64 / ROWS as f64
-        };
-        let (native, process) = (cost(30), cost(0));
-        println!("keeping the book takes {native:.0} ns for a native sample, {process:.0} ns for a worker's");
-        assert!(native < 500.0 && process < 200.0, "{native} ns, {process} ns");
-    }
-
     #[test]
     fn quantiles_rise_from_the_shortest_time_to_the_longest() {
         let start = Instant::now();

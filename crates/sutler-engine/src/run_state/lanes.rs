@@ -237,6 +237,7 @@ impl RunState {
         sutler_core::Traffic {
             front,
             lateness: u64::from(options.order.lateness().unwrap_or(0)),
+            last: self.last_batch(),
             ..sutler_core::Traffic::new(
                 &self.job.experience(),
                 self.traffic.workers,
@@ -244,6 +245,12 @@ impl RunState {
                 fast,
             )
         }
+    }
+
+    /// The last batch of the epoch, as far as it is known.
+    fn last_batch(&self) -> u64 {
+        let of_fixed_size = self.plan.batch_size().filter(|_| self.late.is_some());
+        of_fixed_size.map_or(u64::MAX, |size| self.plan.steps().div_ceil(u64::from(size)).saturating_sub(1))
     }
 
     /// A sample has taken longer than most and is between two transforms; whether it makes room for others. `in_lane` says whether it is
