@@ -13,7 +13,7 @@ from typing import Any
 
 from sutler import _sutler
 from sutler.analysis.benches import Batches, Bench, Config, Pages, Probe
-from sutler.analysis.dealing import evenly, in_batches, representative
+from sutler.analysis.dealing import in_batches, representative
 from sutler.analysis.in_place import of_latest, with_causes
 from sutler.analysis.model import CAUSES, BatchTimes, Interval, Rate
 from sutler.analysis.passes import BATCHES_MIN, NO_STEP, Pass, Series, Step, counted, plain, repeat, run_pass
@@ -106,9 +106,6 @@ class Measurement:
         self.sizes: list[int] = []
         self._choose_batches(batches_max)
         self.pages = Pages({} if self.streams else bench.find_files(self.batches, seconds / 10), self.batches)
-        if bench.shuffled and self.pages.complete:
-            drawn = [index for batch in self.batches for index in batch]
-            self.batches = in_batches(evenly([drawn], self.pages.bytes_of), self.sizes)
         #: What a sample takes in a cache, once one has been filled.
         self.kept_bytes: float | None = None
         #: Which part of the samples the user's cache has.
@@ -131,7 +128,9 @@ class Measurement:
         with ExitStack() as stack:
             probe = self.open(stack, Config(storage_bytes_per_s=self.storage), drawn)
             started, count = 0.0, 0
-            least = 2 * max(team, probe.ahead if self.native else 0) + BATCHES_MIN
+            # Twice as many workers may be tried, and those make twice as many batches at a time.
+            edge = 2 * team if bench.whole_batches else max(team, probe.ahead if self.native else 0)
+            least = 2 * edge + BATCHES_MIN
             sizes = []
             for batch in itertools.islice(probe.epoch(), limit):
                 sizes.append(_length(batch, bench.batch_size))
@@ -211,14 +210,14 @@ class Measurement:
         bench = self.bench
         series: dict[str, Series] = {"step": Series()}
         memory = self.open_in_memory(self._stack, Config())
+        # Storage that is held to a rate is as slow the second time, so whole rounds can be counted.
+        rounds = 1 if self.storage is None else 2
+        self.counted = (0, len(self.sizes))
+        if rounds == 1:
+            self.counted = counted(len(self.sizes), self._team(None), memory.ahead)
         real, self.cached = self._real_probe()
         ready = self._ready_probe()
         repeats = self._repeats(memory)
-        # Storage that is held to a rate is as slow the second time, so whole rounds can be counted.
-        rounds = 1 if self.storage is None else 2
-        self.counted = (
-            counted(len(self.sizes), self._team(None), real.ahead) if rounds == 1 else (0, len(self.sizes))
-        )
         phases = {
             "memory": Phase(memory, NO_STEP, self.into_memory, repeats=repeats),
             "memory+step": Phase(memory, self.step, self.into_memory),
@@ -262,24 +261,22 @@ class Measurement:
             probe = self.open(self._stack, Config(cache_bytes=max(1 << 20, scaled)))
             self._go_through(probe)
             kept = probe.kept()
-            samples = [index for batch in self.batches for index in batch]
-            probe.spread(self.sizes, frozenset(samples[: kept[0] if kept else 0]), self.pages.bytes_of)
+            probe.spread(self.sizes)
             return probe, (kept[0] / sum(self.sizes) if kept else 0.0)
         cached = min(1.0, bench.cache_bytes / self.kept_bytes / bench.samples)
         return self.open_cached(self._stack, cached, Config(storage_bytes_per_s=self.storage)), cached
 
     def open_cached(self, stack: ExitStack, cached: float, config: Config) -> Probe:
         """A loader that has this fraction of the samples in its cache."""
-        samples = [index for batch in self.batches for index in batch]
-        wanted = round(cached * len(samples))
+        chosen = self.chosen(cached)
+        wanted = len(chosen)
         if wanted == 0 or self.kept_bytes is None:
             return self.open(stack, config)
         config = replace(config, cache_bytes=self._room())
-        if wanted >= len(samples):
+        if wanted == sum(self.sizes):
             probe = self.open(stack, config)
             probe.fill(self.batches)
             return probe
-        chosen = representative(samples, wanted, self.pages.bytes_of)
         batches = in_batches(chosen, self.sizes)
         with ExitStack() as roomy:
             probe = self.open(roomy, config)
@@ -302,8 +299,17 @@ class Measurement:
         stack.push(attempt.pop_all())
         # What else may fit gets in now, and not while it is measured.
         probe.fill(self.batches)
-        probe.spread(self.sizes, frozenset(chosen), self.pages.bytes_of)
         return probe
+
+    def chosen(self, fraction: float) -> list[Any]:
+        """Samples that stand for this fraction of all: of those that count, and likewise of the others."""
+        first, last = self.counted
+        parts = [self.batches[first:last], self.batches[:first] + self.batches[last:]]
+        found = []
+        for batches in parts:
+            samples = [index for batch in batches for index in batch]
+            found += representative(samples, round(fraction * len(samples)), self.pages.bytes_of)
+        return found
 
     def _room(self) -> int:
         """More than a cache needs for all samples of the batches."""
