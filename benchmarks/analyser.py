@@ -60,7 +60,7 @@ CASES = [
 BATCH = 8
 
 
-#: The bytes of a file on average; they differ as those of photographs do, from a quarter of it to seven quarters.
+#: The bytes of a file on average; they differ as those of photographs do, from half of it to three halves.
 FILE_BYTES = 40_000
 
 
@@ -99,7 +99,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         (root / "files").mkdir()
         for number in range(arguments.samples):
             random = np.random.default_rng(number)
-            content = random.bytes(int(FILE_BYTES * random.uniform(0.25, 1.75)))
+            content = random.bytes(int(FILE_BYTES * random.uniform(0.5, 1.5)))
             (root / "files" / f"{number:05}").write_bytes(content)
         for case in CASES[: arguments.cases]:
             say(case.title)

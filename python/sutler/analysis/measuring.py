@@ -29,6 +29,8 @@ CACHE_BLOCK = 4200
 STRAY_BYTES = 64 << 10
 #: Batches to look at where the user does not say.
 BATCHES_MAX = 256
+#: How often each of twice as many workers makes a batch where predictions are verified.
+ROUNDS_TO_VERIFY = 5
 #: How many broken samples are named.
 NAMED_MAX = 3
 #: Calls of the user's step before the clock runs.
@@ -91,6 +93,7 @@ class Measurement:
         batches_max: int | None,
         seconds: float,
         storage_bytes_per_s: float | None,
+        verify: bool = False,
     ) -> None:
         self.bench = bench
         self.step = step
@@ -102,6 +105,7 @@ class Measurement:
         self.keeps = self.native and bench.dataset.content == "images"
         self.streams = bench.kind == "stream" or bool(getattr(bench, "is_stream", False))
         self._stack = ExitStack()
+        self._verifies = verify
         self.batches: Batches = []
         self.sizes: list[int] = []
         self._choose_batches(batches_max)
@@ -128,9 +132,11 @@ class Measurement:
         with ExitStack() as stack:
             probe = self.open(stack, Config(storage_bytes_per_s=self.storage), drawn)
             started, count = 0.0, 0
-            # Twice as many workers may be tried, and those make twice as many batches at a time.
-            edge = 2 * team if bench.whole_batches else max(team, probe.ahead if self.native else 0)
-            least = 2 * edge + BATCHES_MIN
+            least = 2 * max(team, probe.ahead if self.native else 0) + BATCHES_MIN
+            if bench.whole_batches and self._verifies:
+                # Twice as many workers may be tried. They make twice as many batches at a time, of which the first and
+                # the last do not count, and of the others it takes a few rounds to know a mean.
+                least = ROUNDS_TO_VERIFY * 2 * team + BATCHES_MIN
             sizes = []
             for batch in itertools.islice(probe.epoch(), limit):
                 sizes.append(_length(batch, bench.batch_size))
@@ -193,6 +199,10 @@ class Measurement:
         workers = max(1, self.bench.workers if workers is None else workers)
         return workers if self.bench.whole_batches else -(-workers // max(1, self.bench.batch_size))
 
+    def _counted(self, probe: Probe, workers: int | None = None, repeats: int = 1) -> tuple[int, int]:
+        """Which batches of a pass count."""
+        return counted(len(self.sizes), self._team(workers), probe.ahead, repeats)
+
     def open(self, stack: ExitStack, config: Config, batches: Batches | None = None) -> Probe:
         """A loader over the batches of the analysis."""
         probe = self.bench.open(self.batches if batches is None else batches, config)
@@ -214,7 +224,7 @@ class Measurement:
         rounds = 1 if self.storage is None else 2
         self.counted = (0, len(self.sizes))
         if rounds == 1:
-            self.counted = counted(len(self.sizes), self._team(None), memory.ahead)
+            self.counted = self._counted(memory)
         real, self.cached = self._real_probe()
         ready = self._ready_probe()
         repeats = self._repeats(memory)
@@ -379,7 +389,7 @@ class Measurement:
         before, work = device_bytes(), processor_seconds()
         asked, waited = phase.probe.storage_bytes(), phase.probe.transport_seconds()
         sizes = self.sizes * phase.repeats
-        count = counted(len(self.sizes), self._team(phase.workers), phase.probe.ahead, phase.repeats)
+        count = self._counted(phase.probe, phase.workers, phase.repeats)
         done = run_pass(phase.probe.epoch(phase.repeats), sizes, phase.step, count)
         phase.served += sum(sizes)
         after = device_bytes()
