@@ -42,9 +42,18 @@ impl BookCost {
         let outcomes: Vec<Outcome> = (0..ROWS)
             .map(|row| {
                 let started = at(100 * (row / 8) + row % 8);
-                let record = SampleRecord { started, fetch, decode, storage_reads: 1, ..SampleRecord::start() };
+                let record =
+                    SampleRecord { started, fetch, decode, storage_reads: 1, ..SampleRecord::start() };
                 let finished = started + fetch + decode;
-                Outcome { record, finished, worker: 1, put_aside: false, failure: None, own: None, foreign: None }
+                Outcome {
+                    record,
+                    finished,
+                    worker: 1,
+                    put_aside: false,
+                    failure: None,
+                    own: None,
+                    foreign: None,
+                }
             })
             .collect();
         let over = at(100 * ROWS / 8);

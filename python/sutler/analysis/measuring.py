@@ -439,7 +439,7 @@ class Measurement:
             "cache_bytes": 0.0,
             "workers": bench.workers,
             "cores": _sutler.usable_cores(),
-            "ingest": plain(rates["G"].samples_per_s),
+            "ingest": plain(self._ingest(rates["G"].samples_per_s, fetched)),
             "prepare": plain(rates["P"].samples_per_s),
             "prepare_alone": plain(series["alone"].rate()) if "alone" in series else None,
             "work_s": max(work, 1e-9) if work else None,
@@ -486,6 +486,14 @@ class Measurement:
             batch_samples=sum(self.sizes) / len(self.sizes),
             warnings=self.warnings,
         )
+
+    def _ingest(self, alone: Interval, fetched: Interval) -> Interval:
+        """What the trainer takes: no less than it has taken while it also waited now and then.
+
+        Less can only be found where something else had the machine while the step was measured alone.
+        """
+        reached = Interval(1 / fetched.value, 1 / fetched.high, 1 / fetched.low)
+        return max(alone, reached, key=lambda rate: rate.value)
 
     def _counted_bytes(self) -> float | None:
         """Of an average sample among those that count, which is what the measured rates are about."""
