@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import (
+    accounting,
     agent,
     analyser,
     convergence,
@@ -50,6 +51,7 @@ BENCHMARKS = {
     "convergence": convergence,
     "workloads": workloads,
     "analyser": analyser,
+    "accounting": accounting,
     "reports": reports,
 }
 #: Benchmarks whose samples are no photos.

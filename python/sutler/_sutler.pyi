@@ -31,6 +31,7 @@ __all__ = [
     "agent_status",
     "attribute_stalls",
     "bare_seconds",
+    "book_cost",
     "bucket_batches",
     "choose_split",
     "command_line",
@@ -303,7 +304,7 @@ class Cache:
 
     def __new__(
         cls,
-        dataset: Dataset,
+        samples: int,
         *,
         budget_bytes: int,
         encoded_percent: int,
@@ -388,6 +389,7 @@ class Job:
         shuffle: int | None = None,
         pad: int | None = None,
         pad_multiple: int = 1,
+        cache: Cache | None = None,
     ) -> Job: ...
     def use_workers(self, ways: Sequence[tuple[int, Handover | None, int | None]]) -> None: ...
     def hang_up(self) -> None: ...
@@ -480,6 +482,7 @@ def agent_status(socket: str | os.PathLike[str]) -> str: ...
 def attribute_stalls(
     *, step: float, handed: float, prepared: float, loaded: float | None, fetched: float
 ) -> tuple[float, float, float, float]: ...
+def book_cost(*, fetch: float) -> tuple[float, float]: ...
 def command_line(arguments: Sequence[str], python: str) -> int: ...
 def confidence(values: Sequence[float]) -> tuple[float, float, float] | None: ...
 def draw(operations: str, width: int, height: int, seed: int, epoch: int, sample: int) -> str: ...
@@ -560,6 +563,7 @@ def measure_profile(
     device_samples_per_s: float | None,
     copies_bytes_max: int | None,
     seconds: float,
+    served: int | None = None,
 ) -> tuple[str, str | None]: ...
 def compare_plans(profile: str, memory: int) -> tuple[str, str]: ...
 def choose_split(profile: str, memory: int, in_force: tuple[int, int] | None = None) -> str: ...

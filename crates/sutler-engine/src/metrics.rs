@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use sutler_core::{Course, Form, SampleId, SlowShare, Span};
+use sutler_core::{Course, Form, SampleId, SlowShare, Span, Step};
 
 use crate::batch::Outcome;
 use crate::timeline::{BatchEntry, SampleEntry, Timeline};
@@ -31,6 +31,26 @@ pub struct StageSummary {
     pub p95: f64,
     /// 99 of 100 were faster.
     pub p99: f64,
+}
+
+impl StageSummary {
+    /// What is known of one step of a chain.
+    fn of_step(step: &Step) -> Self {
+        let seconds = |share| step.durations().quantile(share).map_or(0.0, |at| at as f64 / 1e6);
+        Self {
+            count: step.count(),
+            mean: step.mean() / 1e6,
+            p50: seconds(0.50),
+            p95: seconds(0.95),
+            p99: seconds(0.99),
+        }
+    }
+
+    /// What is known of all steps, under their names; one that has none has its number.
+    pub(crate) fn of_steps(steps: &[Step], names: Vec<String>) -> Vec<(String, Self)> {
+        let numbered = (names.len()..).map(|index| format!("step {}", index + 1));
+        names.into_iter().chain(numbered).zip(steps.iter().map(Self::of_step)).collect()
+    }
 }
 
 /// What one worker has done.
@@ -160,6 +180,8 @@ pub struct Snapshot {
     pub fetched: u64,
     /// Time per sample in each stage.
     pub stages: Vec<(&'static str, StageSummary)>,
+    /// Time per sample in each step of its chain, where it is prepared in steps; see [`crate::Job::snapshot`].
+    pub steps: Vec<(String, StageSummary)>,
     /// How many of the samples in a batch were slow, over time.
     pub slow_share: SlowShareSummary,
     /// How often so many batches were finished when one was asked for: none, one, two and so on.
@@ -324,7 +346,7 @@ impl Metrics {
         self.totals().counted.counts()
     }
 
-    /// The figures so far.
+    /// The figures so far, but for those of the steps, which a job has elsewhere.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let totals = self.totals();
@@ -443,49 +465,6 @@ mod tests {
         assert!((busy.fetch - 0.110).abs() < 1e-6 && (busy.prep - 0.090).abs() < 1e-6, "{busy:?}");
         let timeline = metrics.timeline();
         assert_eq!(timeline.samples().map(|entry| entry.sample).collect::<Vec<_>>(), [7, 8]);
-    }
-
-    /// A native sample takes 50 µs at the very least and one of a worker process 20 µs, most of that for the handing over;
-    /// a hundredth of these is 500 and 200 ns. What it takes is printed with `--nocapture`.
-    #[test]
-    fn keeping_the_book_costs_less_than_a_hundredth() {
-        const ROWS: u64 = 256;
-        let start = Instant::now();
-        let at = |micros| start + Duration::from_micros(micros);
-        let samples: Vec<SampleId> = (0..ROWS as u32).map(SampleId).collect();
-        let cost = |fetch_micros: u64| {
-            // The worst case: eight workers, and the consumer waits for all of the batch.
-            let outcomes: Vec<Outcome> = (0..ROWS)
-                .map(|row| {
-                    let mut outcome = outcome(at(100 * (row / 8) + row % 8), 0, 0);
-                    outcome.record.fetch = Duration::from_micros(fetch_micros);
-                    outcome.record.decode = Duration::from_micros(60);
-                    outcome.finished = outcome.record.started + Duration::from_micros(60 + fetch_micros);
-                    outcome
-                })
-                .collect();
-            let delivery = Delivery {
-                batch: 0,
-                samples: ROWS as usize,
-                requested: start,
-                ready: at(100 * ROWS / 8),
-                answered: at(100 * ROWS / 8),
-                previous: Some(start),
-                ready_batches: 0,
-            };
-            let metrics = Metrics::default();
-            // The best of many rounds: the machine may have other things to do in most of them.
-            let round = |_| {
-                let began = Instant::now();
-                metrics.record(&delivery, &outcomes, &samples);
-                metrics.record_handling(Handling::Transport, delivery.answered, delivery.answered);
-                began.elapsed()
-            };
-            (0..400).map(round).min().unwrap().as_nanos() as f64 / ROWS as f64
-        };
-        let (native, process) = (cost(30), cost(0));
-        println!("keeping the book takes {native:.0} ns for a native sample, {process:.0} ns for a worker's");
-        assert!(native < 500.0 && process < 200.0, "{native} ns, {process} ns");
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! The analyser's decisions, and the two measurements that Python has no way to make. Facts cross over as JSON.
+//! The analyser's decisions, and the measurements that Python has no way to make. Facts cross over as JSON.
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use sutler_core::SampleId;
 use sutler_core::analyse::{Change, EpochTimes, Facts, Known, Setting, Stalls};
-use sutler_engine::{Delivered, read_once, recall_once};
+use sutler_engine::{BookCost, Delivered, read_once, recall_once};
 
 use crate::cache::Cache;
 use crate::dataset::Dataset;
@@ -74,6 +74,16 @@ pub fn storage_behind(facts: &str, reached: f64) -> PyResult<Option<f64>> {
     let facts: Facts = serde_json::from_str(facts).map_err(value_error)?;
     facts.check().map_err(value_error)?;
     Ok(facts.storage_behind(reached))
+}
+
+/// Seconds of a processor that keeping the figures of a sample takes, in the worker and in the trainer's thread; of samples whose bytes
+/// take so many seconds to come, or come from a worker process.
+#[pyfunction]
+#[pyo3(signature = (*, fetch))]
+pub fn book_cost(py: Python<'_>, fetch: f64) -> PyResult<(f64, f64)> {
+    let fetch = std::time::Duration::try_from_secs_f64(fetch).map_err(value_error)?;
+    let cost = py.detach(|| BookCost::measure(fetch));
+    Ok((cost.worker, cost.consumer))
 }
 
 /// Reads each of the samples once on so many threads; returns how many samples, bytes and seconds that were.

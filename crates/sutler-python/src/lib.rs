@@ -42,8 +42,8 @@ mod _sutler {
     use crate::agent::{agent_socket, agent_status};
     #[pymodule_export]
     use crate::analyse::{
-        advise, attribute_stalls, confidence, fetch_rate, predict_rate, read_samples, recall_samples,
-        storage_behind,
+        advise, attribute_stalls, book_cost, confidence, fetch_rate, predict_rate, read_samples,
+        recall_samples, storage_behind,
     };
     #[pymodule_export]
     use crate::array::Array;

@@ -57,6 +57,19 @@ fn with(change: impl FnOnce(&mut Value)) -> String {
 }
 
 #[test]
+fn a_byte_order_mark_is_passed_over_and_what_is_no_number_is_named() {
+    let marked = [b"\xEF\xBB\xBF".as_slice(), example().to_string().as_bytes()].concat();
+    let plain = listed(example().to_string(), &options()).unwrap();
+    assert_eq!(listed(marked, &options()).unwrap().fingerprint(), plain.fingerprint());
+    for word in ["NaN", "Infinity", "-Infinity"] {
+        let wrong = example().to_string().replacen("[1,2,3,4]", &format!("[\n1,{word},3,4]"), 1);
+        let told = message(wrong);
+        assert!(told.starts_with(&format!("a.json, line 2: {word} is no number that JSON has")), "{told}");
+    }
+    assert!(message(b"{\"images\": [nothing]}").contains("expected"));
+}
+
+#[test]
 fn samples_come_by_id_and_boxes_in_the_order_of_the_file() {
     let listing = listed(example().to_string(), &options()).unwrap();
     assert_eq!(listing.classes(), ["ape", "zebra"]);

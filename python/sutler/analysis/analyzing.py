@@ -116,7 +116,7 @@ def analyze(
     facts = measured.facts
     facts["memory_bytes"] = memory_free_bytes() * MEMORY_FOR_CACHE
     stalls = Stalls(**{cause: facts["stalls"][cause] for cause in CAUSES})
-    questions = what_ifs.table(facts)
+    questions = what_ifs.table(facts, bench.cache_bytes)
     if stalls.waiting > 0.02 and facts["prepare"]["value"] < AMPLE * facts["ingest"]["value"]:
         left_out = without_transforms(measurement, facts)
         if left_out:

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sutler.analysis.dealing import evenly, in_batches
 from sutler.analysis.files import files_of
 from sutler.analysis.proof import drop_from_page_cache
-
-GOLDEN_RATIO = (5**0.5 - 1) / 2
+from sutler.errors import Failure
 
 #: Indices of batches.
 Batches = list[list[Any]]
@@ -52,17 +51,23 @@ class Probe(ABC):
         self.order[:] = self._drawn * repeats
         return self._iterate()
 
-    def spread(self, sizes: list[int]) -> None:
-        """Deals the samples out anew, so that those which came first are spread evenly over the batches.
+    def fill(self, batches: Batches) -> None:
+        """Goes through these batches once, for a cache to keep what it has room for."""
+        single = not (self._drawn and isinstance(self._drawn[0], list))
+        self.order[:] = [index for batch in batches for index in batch] if single else batches
+        for batch in self._iterate():
+            del batch
+
+    def spread(self, sizes: list[int], kept: Collection[Any], weight: Callable[[Any], float]) -> None:
+        """Deals the samples out anew, so that those which are kept are spread evenly over the batches.
 
         A cache keeps what came first. In a later epoch of a training run these are anywhere, not all at its beginning.
         """
-        in_batches = bool(self._drawn) and isinstance(self._drawn[0], list)
-        indices = [index for batch in self._drawn for index in batch] if in_batches else list(self._drawn)
-        # Multiples of the golden ratio, taken modulo 1, fall evenly into any interval.
-        places = sorted(range(len(indices)), key=lambda place: place * GOLDEN_RATIO % 1.0)
-        dealt = iter([indices[place] for place in places])
-        self._drawn = [list(itertools.islice(dealt, size)) for size in sizes] if in_batches else list(dealt)
+        single = not (self._drawn and isinstance(self._drawn[0], list))
+        indices = list(self._drawn) if single else [index for batch in self._drawn for index in batch]
+        kinds = [index for index in indices if index in kept], [index for index in indices if index not in kept]
+        dealt = evenly(kinds, weight)
+        self._drawn = dealt if single else in_batches(dealt, sizes)
 
     @abstractmethod
     def _iterate(self) -> Iterator[Any]:
@@ -71,6 +76,15 @@ class Probe(ABC):
     @abstractmethod
     def close(self) -> None:
         """Ends its workers."""
+
+    @property
+    def ahead(self) -> int:
+        """How many batches are prepared ahead, whose work may be done out of turn; 0 where each is made in its turn."""
+        return 0
+
+    def failures(self) -> list[Failure]:
+        """The samples of the latest epoch that could not be served, where the loader leaves them out."""
+        return []
 
     def stages(self) -> dict[str, Any]:
         """How long samples spent where, as far as the loader keeps count."""
@@ -103,6 +117,8 @@ class Bench(ABC):
     workers: int
     #: Whether workers make whole batches, so that those of all workers arrive together.
     whole_batches: bool
+    #: Whether batches are drawn at random, so that any of its samples may be in any of them.
+    shuffled: bool
     #: The user's cache, in bytes.
     cache_bytes: int = 0
     dataset: Any
@@ -191,14 +207,18 @@ class Pages:
         self.paths = list(dict.fromkeys(path for paths in files.values() for path in paths))
         #: Whether all samples' files are known.
         self.complete = bool(files) and all(index in files for batch in batches for index in batch)
-        sizes = {path: os.path.getsize(path) for path in self.paths if os.path.exists(path)}
-        self.bytes = sum(sizes.values())
+        self._sizes = {path: os.path.getsize(path) for path in self.paths if os.path.exists(path)}
+        self.bytes = sum(self._sizes.values())
         self._written = True
 
     @property
     def sample_bytes(self) -> float | None:
         """Of an average sample."""
         return self.bytes / len(self._files) if self._files and self.bytes else None
+
+    def bytes_of(self, index: Any) -> float:
+        """Of the files of one sample, as far as they are known."""
+        return float(sum(self._sizes.get(path, 0) for path in self._files.get(index, ())))
 
     def drop(self) -> None:
         """From now on its samples come from the device."""

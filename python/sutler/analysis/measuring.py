@@ -13,19 +13,26 @@ from typing import Any
 
 from sutler import _sutler
 from sutler.analysis.benches import Batches, Bench, Config, Pages, Probe
+from sutler.analysis.dealing import evenly, in_batches, representative
 from sutler.analysis.in_place import of_latest, with_causes
 from sutler.analysis.model import CAUSES, BatchTimes, Interval, Rate
-from sutler.analysis.passes import NO_STEP, Pass, Series, Step, plain, repeat, run_pass
+from sutler.analysis.passes import BATCHES_MIN, NO_STEP, Pass, Series, Step, counted, plain, repeat, run_pass
 from sutler.analysis.proof import device_bytes, processor_seconds
 from sutler.analysis.storing import storage_and_cache, storage_from_passes
+from sutler.analysis.sutler_bench import UNTHROTTLED
 from sutler.cache import DEFAULT_SPLIT
+from sutler.errors import Failure
 
-#: Storage that is no limit, for loaders whose samples are to be in memory.
-UNTHROTTLED = 1e15
+#: A cache gives out memory in blocks of a little more than this.
+CACHE_BLOCK = 4200
 #: What may have been read while everything was in memory: a directory, a library that is used for the first time.
 STRAY_BYTES = 64 << 10
-#: Batches to look at where the user does not say, and the least that say something.
-BATCHES_MAX, BATCHES_MIN = 256, 10
+#: Batches to look at where the user does not say.
+BATCHES_MAX = 256
+#: How many broken samples are named.
+NAMED_MAX = 3
+#: Calls of the user's step before the clock runs.
+STEPS_WARMING_UP = 3
 #: How often batches are repeated in a pass at the most.
 REPEATS_MAX = 100
 
@@ -99,6 +106,9 @@ class Measurement:
         self.sizes: list[int] = []
         self._choose_batches(batches_max)
         self.pages = Pages({} if self.streams else bench.find_files(self.batches, seconds / 10), self.batches)
+        if bench.shuffled and self.pages.complete:
+            drawn = [index for batch in self.batches for index in batch]
+            self.batches = in_batches(evenly([drawn], self.pages.bytes_of), self.sizes)
         #: What a sample takes in a cache, once one has been filled.
         self.kept_bytes: float | None = None
         #: Which part of the samples the user's cache has.
@@ -116,10 +126,12 @@ class Measurement:
                 f"{bench.batch_size}; with drop_last an incomplete batch is left out"
             )
         team = self._team(None)
+        failures: list[Failure] = []
         self.pass_seconds = pass_seconds = max(0.05, self.seconds / 30)
         with ExitStack() as stack:
             probe = self.open(stack, Config(storage_bytes_per_s=self.storage), drawn)
             started, count = 0.0, 0
+            least = 2 * max(team, probe.ahead if self.native else 0) + BATCHES_MIN
             sizes = []
             for batch in itertools.islice(probe.epoch(), limit):
                 sizes.append(_length(batch, bench.batch_size))
@@ -129,19 +141,20 @@ class Measurement:
                     # Libraries are loaded and workers started for the first one, which is no news about the others.
                     started = time.perf_counter()
                 count += 1
-                enough = count >= 2 * team + BATCHES_MIN and count % team == 0
+                enough = count >= least and count % team == 0
                 if enough and time.perf_counter() - started > pass_seconds:
                     break
                 if time.perf_counter() - started > self.seconds and count >= 2:
                     break
+            failures = probe.failures()
             if count == 0:
-                raise ValueError("the loader has no batches to analyse: its stream ended at once")
+                raise ValueError(_nothing_good(failures, sum(map(len, drawn))))
             each = (time.perf_counter() - started) / max(1, count - 1)
         if self.step.seconds:
-            fit = max(2 * team + BATCHES_MIN, int(pass_seconds / max(self.step.seconds, each)))
+            fit = max(least, int(pass_seconds / max(self.step.seconds, each)))
             count = min(count, math.ceil(fit / team) * team)
         count = max(1, count - count % team) if count > team else count
-        self.batches = drawn[:count] if drawn else []
+        self.batches = self._good(drawn, count, failures)
         self.sizes = [len(batch) for batch in self.batches] or sizes[:count]
         if count <= 2 * team:
             self.warnings.append(
@@ -154,6 +167,27 @@ class Measurement:
                 f"The dataset has {samples} samples, fewer than a batch of {bench.batch_size}: figures are those of "
                 "one incomplete batch, and mean little for a larger dataset."
             )
+
+    def _good(self, drawn: Batches, count: int, failures: list[Failure]) -> Batches:
+        """So many of the drawn batches, without the samples that the loader leaves out."""
+        bad = {failure.id: failure for failure in failures}
+        good: Batches = []
+        tried, found = 0, []
+        for batch in drawn:
+            if len(good) == count:
+                break
+            tried += len(batch)
+            found += [bad[index] for index in batch if index in bad]
+            # A batch of which nothing is left is passed over.
+            if left := [index for index in batch if index not in bad]:
+                good.append(left)
+        if found:
+            self.warnings.append(
+                f"{len(found)} of the {tried} samples that were looked at could not be prepared. The loader leaves "
+                "such samples out, and so does this: they count neither as samples nor as time. "
+                f"{_named(found)} `sutler inspect` lists all that are broken."
+            )
+        return good
 
     def _team(self, workers: int | None) -> int:
         """How many batches are under way at the same time, with so many workers."""
@@ -180,11 +214,16 @@ class Measurement:
         real, self.cached = self._real_probe()
         ready = self._ready_probe()
         repeats = self._repeats(memory)
+        # Storage that is held to a rate is as slow the second time, so whole rounds can be counted.
+        rounds = 1 if self.storage is None else 2
+        self.counted = (
+            counted(len(self.sizes), self._team(None), real.ahead) if rounds == 1 else (0, len(self.sizes))
+        )
         phases = {
             "memory": Phase(memory, NO_STEP, self.into_memory, repeats=repeats),
             "memory+step": Phase(memory, self.step, self.into_memory),
-            "real": Phase(real, NO_STEP, self._onto_storage),
-            "real+step": Phase(real, self.step, self._onto_storage),
+            "real": Phase(real, NO_STEP, self.onto_storage, repeats=rounds),
+            "real+step": Phase(real, self.step, self.onto_storage, repeats=rounds),
         }
         if ready is not None:
             phases["ready"] = Phase(ready, NO_STEP, _nothing, repeats=self._repeats(ready))
@@ -196,19 +235,14 @@ class Measurement:
         measures: dict[str, Callable[[], None]] = {"step": lambda: self._step_alone(series["step"])}
         for name, phase in phases.items():
             measures[name] = lambda phase=phase: self.measure(phase)  # type: ignore[misc]
+        self._warm_up()
         repeat(measures, series, self.seconds * 0.7)
         return self._conclude(series, phases)
 
     def open_in_memory(self, stack: ExitStack, config: Config) -> Probe:
         """A loader whose samples are all in memory: in a cache of ours, or in the page cache."""
         if self.keeps:
-            room = (
-                int(self.pages.bytes * 1.2)
-                + sum(self.sizes) * 8192
-                + 16 * len(self.bench.dataset)
-                + (8 << 20)
-            )
-            config = replace(config, cache_bytes=room, split=DEFAULT_SPLIT)
+            config = replace(config, cache_bytes=self._room(), split=DEFAULT_SPLIT)
         if self.native:
             config = replace(config, storage_bytes_per_s=UNTHROTTLED)
         probe = self.open(stack, config)
@@ -228,36 +262,53 @@ class Measurement:
             probe = self.open(self._stack, Config(cache_bytes=max(1 << 20, scaled)))
             self._go_through(probe)
             kept = probe.kept()
-            probe.spread(self.sizes)
+            samples = [index for batch in self.batches for index in batch]
+            probe.spread(self.sizes, frozenset(samples[: kept[0] if kept else 0]), self.pages.bytes_of)
             return probe, (kept[0] / sum(self.sizes) if kept else 0.0)
         cached = min(1.0, bench.cache_bytes / self.kept_bytes / bench.samples)
         return self.open_cached(self._stack, cached, Config(storage_bytes_per_s=self.storage)), cached
 
     def open_cached(self, stack: ExitStack, cached: float, config: Config) -> Probe:
         """A loader that has this fraction of the samples in its cache."""
-        wanted = round(cached * sum(self.sizes))
+        samples = [index for batch in self.batches for index in batch]
+        wanted = round(cached * len(samples))
         if wanted == 0 or self.kept_bytes is None:
             return self.open(stack, config)
-        # Tables take room, too, and samples differ in size: room is given or taken after a look at what was kept.
-        room = wanted * self.kept_bytes + 8 * len(self.bench.dataset) + 65536
-        for attempt in range(4):
-            attempts = ExitStack()
-            config = replace(config, cache_bytes=int(room))
-            try:
-                probe = self.open(attempts, config)
-            except ValueError:
-                room += 65536
-                continue
-            self._go_through(probe)
+        config = replace(config, cache_bytes=self._room())
+        if wanted >= len(samples):
+            probe = self.open(stack, config)
+            probe.fill(self.batches)
+            return probe
+        chosen = representative(samples, wanted, self.pages.bytes_of)
+        batches = in_batches(chosen, self.sizes)
+        with ExitStack() as roomy:
+            probe = self.open(roomy, config)
+            probe.fill(batches)
             kept = probe.kept()
-            missing = wanted - (kept[0] if kept else 0)
-            if abs(missing) <= max(1, wanted // 50) or attempt == 3:
-                probe.spread(self.sizes)
-                stack.push(attempts.pop_all())
-                return probe
-            attempts.close()
-            room += missing * self.kept_bytes
-        return self.open(stack, config)
+            room = kept[1] if kept else 0
+        # Just as much room, so that no other sample is kept; a little more where they happen to come in another order.
+        for spare in (0, 1, 2, 4, 16):
+            attempt = ExitStack()
+            probe = self.open(attempt, replace(config, cache_bytes=room + spare * CACHE_BLOCK))
+            probe.fill(batches)
+            kept = probe.kept()
+            if kept and kept[0] >= wanted:
+                break
+            attempt.close()
+        else:
+            raise RuntimeError(
+                f"a cache of {room} bytes did not keep the {wanted} samples that had taken as much in another"
+            )
+        stack.push(attempt.pop_all())
+        # What else may fit gets in now, and not while it is measured.
+        probe.fill(self.batches)
+        probe.spread(self.sizes, frozenset(chosen), self.pages.bytes_of)
+        return probe
+
+    def _room(self) -> int:
+        """More than a cache needs for all samples of the batches."""
+        tables = 16 * len(self.bench.dataset) + (8 << 20)
+        return int(self.pages.bytes * 1.2) + sum(self.sizes) * 8192 + tables
 
     def _ready_probe(self) -> Probe | None:
         """Samples that are ready, where a dataset written in Python can be exchanged for them."""
@@ -285,8 +336,23 @@ class Measurement:
         if not self.keeps:
             self.pages.read()
 
-    def _onto_storage(self) -> None:
-        self.pages.drop()
+    def onto_storage(self) -> None:
+        """From now on samples come from storage; from the one that is emulated, where it is held to a rate.
+
+        That takes as long as it should whether or not the page cache has the bytes, and what the device below is busy
+        with otherwise does not matter if it has.
+        """
+        if self.storage is None:
+            self.pages.drop()
+        else:
+            self.pages.read()
+
+    def _warm_up(self) -> None:
+        """The first calls of a step compile, choose kernels and find memory, which no later one does."""
+        if self.step.seconds is None:
+            for _ in range(STEPS_WARMING_UP):
+                self.step(self.batch)
+            self.step.settle()
 
     def _step_alone(self, series: Series) -> None:
         """The step on a batch that is there: as many times as there are batches, up to a few seconds of it."""
@@ -307,7 +373,8 @@ class Measurement:
         before, work = device_bytes(), processor_seconds()
         asked, waited = phase.probe.storage_bytes(), phase.probe.transport_seconds()
         sizes = self.sizes * phase.repeats
-        done = run_pass(phase.probe.epoch(phase.repeats), sizes, phase.step, self._team(phase.workers))
+        count = counted(len(self.sizes), self._team(phase.workers), phase.probe.ahead, phase.repeats)
+        done = run_pass(phase.probe.epoch(phase.repeats), sizes, phase.step, count)
         phase.served += sum(sizes)
         after = device_bytes()
         phase.work_seconds += processor_seconds() - work
@@ -341,7 +408,7 @@ class Measurement:
             transport = phases["memory+step"].transport_seconds / max(1, phases["memory+step"].served)
             handed = Interval(step.value + transport, step.low + transport, step.high + transport)
         work = phases["memory"].work_seconds / max(1, phases["memory"].served)
-        sample_bytes = self.pages.sample_bytes
+        sample_bytes = self._counted_bytes()
         shares = _sutler.attribute_stalls(
             step=step.value,
             handed=handed.value,
@@ -352,7 +419,7 @@ class Measurement:
         facts: dict[str, Any] = {
             "samples": bench.samples or sum(self.sizes),
             "sample_bytes": sample_bytes or 1.0,
-            "kept_bytes": self.kept_bytes or sample_bytes or 1.0,
+            "kept_bytes": self.kept_bytes or self.pages.sample_bytes or 1.0,
             "cache_bytes": 0.0,
             "workers": bench.workers,
             "cores": _sutler.usable_cores(),
@@ -404,6 +471,14 @@ class Measurement:
             warnings=self.warnings,
         )
 
+    def _counted_bytes(self) -> float | None:
+        """Of an average sample among those that count, which is what the measured rates are about."""
+        if not self.pages.sample_bytes:
+            return None
+        first, last = self.counted
+        indices = [index for batch in self.batches[first:last] for index in batch]
+        return sum(map(self.pages.bytes_of, indices)) / len(indices)
+
     def _rate(
         self, name: str, series: Series, proven: bool | None = None, *, in_memory: bool = False
     ) -> Rate:
@@ -437,6 +512,22 @@ class Measurement:
                     "something else is using this machine, or the passes are too short. Shares are no better known "
                     "than that; measure again on a quiet machine, or for longer (time=)."
                 )
+
+
+def _nothing_good(failures: list[Failure], tried: int) -> str:
+    """Why there is nothing to analyse, where not one batch came."""
+    if not failures:
+        return "the loader has no batches to analyse: its stream ended at once"
+    return (
+        f"the loader has no batches to analyse: of the {tried} samples that were tried, none could be prepared. "
+        f"{_named(failures)} `sutler inspect` lists all that are broken"
+    )
+
+
+def _named(failures: list[Failure]) -> str:
+    """The first of the broken samples, each with what is wrong with it."""
+    first = [f"{failure.path} ({failure.reason})" for failure in failures[:NAMED_MAX]]
+    return f"The first: {'; '.join(first)}." if len(failures) > 1 else f"It is {first[0]}."
 
 
 def _nothing() -> None:

@@ -63,16 +63,38 @@ class Pass:
     times: tuple[BatchTimes, ...]
 
 
-def run_pass(batches: Iterator[Any], sizes: list[int], step: Step, team: int) -> Pass:
-    """Trains on all batches, and tells what a sample took once the pass had got going and while it went on.
+#: The fewest batches that say something.
+BATCHES_MIN = 10
 
-    At the end of a pass workers run out of work, so what was under way at its beginning has no counterpart: the last
-    batches are trained on and not counted. Where workers make whole batches, those of all of them arrive together. So
-    the ``team`` first and the ``team`` last batches are left out, and of those between them a multiple of it counts.
+
+def counted(count: int, team: int, ahead: int, repeats: int = 1) -> tuple[int, int]:
+    """Which of so many batches of a pass count, from the first one to before the second.
+
+    At the beginning of a pass nothing is under way, and at its end workers run out of work, so batches there are
+    trained on and not counted. Where workers make whole batches, those of all of them arrive together: the ``team``
+    first and last are left out, and of those between them a multiple of it counts. Where a loader prepares batches
+    ``ahead`` and begins with what takes long, work for all of these may be done when the first one is there; as much
+    must be there to be done after the last one that counts, or the pass seems faster than a longer one would be.
+
+    Of batches that are gone through several times whole rounds count: each sample as often as any other, and what is
+    under way at their end is just what was at their beginning.
+
+    Examples:
+        >>> counted(24, 1, 2), counted(24, 4, 0), counted(14, 1, 8), counted(3, 2, 2), counted(14, 1, 2, repeats=3)
+        ((2, 22), (4, 20), (2, 12), (0, 3), (2, 30))
     """
+    if repeats > 1:
+        edge = min(max(team, ahead), count // 2)
+        return edge, edge + (repeats - 1) * count
+    edge = max(team, min(ahead, (count - BATCHES_MIN) // 2) // team * team)
+    between = (count - 2 * edge) // team * team
+    return (edge, edge + between) if between > 0 else (0, count)
+
+
+def run_pass(batches: Iterator[Any], sizes: list[int], step: Step, count: tuple[int, int]) -> Pass:
+    """Trains on all batches, and tells what a sample took from the first of those that count to the last."""
     clock = time.perf_counter
-    between = (len(sizes) - 2 * team) // team * team
-    first, last = (team, team + between) if between > 0 else (0, len(sizes))
+    first, last = count
     step.settle()
     begun = asked = clock()
     marks = {0: begun}
@@ -87,13 +109,13 @@ def run_pass(batches: Iterator[Any], sizes: list[int], step: Step, team: int) ->
         trained = clock()
         times.append(BatchTimes(index, asked - begun, received - begun, trained - begun))
         asked = trained
-    counted = sum(sizes[first:last])
+    samples = sum(sizes[first:last])
     # A stream may have ended before.
     if last not in marks:
         return Pass(
             max(1e-9, asked - begun) / max(1, sum(sizes[: len(times)])), len(times), len(times), tuple(times)
         )
-    return Pass(max(1e-9, marks[last] - marks[first]) / counted, counted, len(times), tuple(times))
+    return Pass(max(1e-9, marks[last] - marks[first]) / samples, samples, len(times), tuple(times))
 
 
 @dataclass

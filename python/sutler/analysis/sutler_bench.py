@@ -18,8 +18,12 @@ from sutler.analysis.benches import (
 )
 from sutler.cache import DEFAULT_SPLIT, Cache
 from sutler.datasets import NativeDataset
+from sutler.errors import Failure
 from sutler.loader import Loader
-from sutler.testing import throttled
+from sutler.testing import set_rate, throttled
+
+#: Storage that is no limit, for loaders whose samples are to be in memory.
+UNTHROTTLED = 1e15
 
 
 class SutlerProbe(Probe):
@@ -27,6 +31,19 @@ class SutlerProbe(Probe):
 
     #: Known once it is made, as it is given the list that it draws from.
     loader: Loader[Any]
+    #: What its storage is held to.
+    storage_bytes_per_s: float | None = None
+
+    def fill(self, batches: Batches) -> None:
+        """Goes through these batches once, as fast as storage can be read."""
+        if self.storage_bytes_per_s is None:
+            super().fill(batches)
+            return
+        set_rate(self.loader.dataset, UNTHROTTLED)
+        try:
+            super().fill(batches)
+        finally:
+            set_rate(self.loader.dataset, self.storage_bytes_per_s)
 
     def _iterate(self) -> Iterator[Any]:
         return iter(self.loader)
@@ -34,6 +51,18 @@ class SutlerProbe(Probe):
     def close(self) -> None:
         """Ends its workers."""
         self.loader.close()
+
+    @property
+    def ahead(self) -> int:
+        """How many batches are prepared ahead. What is known to take long is begun first among them."""
+        if self.loader._streams is not None:
+            return 0
+        size = max((len(batch) for batch in self.order if isinstance(batch, list)), default=1)
+        return self.loader._batches_ahead(max(1, size))
+
+    def failures(self) -> list[Failure]:
+        """The samples of the latest epoch that could not be served."""
+        return self.loader.failures()
 
     def stages(self) -> dict[str, Any]:
         """How long samples spent where."""
@@ -89,6 +118,7 @@ class SutlerBench(Bench):
         self._cache: Cache | None = wanted
         self.cache_bytes = wanted.memory if wanted is not None else 0
         self.batch_size = loader.batch_size or 1
+        self.shuffled = loader.shuffle
 
     @property
     def has_agent(self) -> bool:
@@ -161,4 +191,6 @@ class SutlerBench(Bench):
             split = config.split or (self._cache.split if self._cache is not None else DEFAULT_SPLIT)
             arguments["cache"] = Cache(cache_bytes, split=split, policy=policy)
         probe.loader = Loader(dataset, **arguments)
+        if isinstance(dataset, NativeDataset):
+            probe.storage_bytes_per_s = config.storage_bytes_per_s
         return probe

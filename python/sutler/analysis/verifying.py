@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 from sutler.analysis import what_ifs
 from sutler.analysis.benches import Config, Probe
-from sutler.analysis.measuring import UNTHROTTLED, Measurement, Phase
+from sutler.analysis.measuring import REPEATS_MAX, Measurement, Phase
 from sutler.analysis.model import WhatIf
 from sutler.analysis.passes import NO_STEP, repeat
+from sutler.analysis.sutler_bench import UNTHROTTLED
 
 #: Which parts of the dataset are put into a cache to see what that brings.
 CACHED = (0.25, 0.5, 0.75)
@@ -22,6 +24,12 @@ PART = 0.06
 #: A worker that is busy for less than this part of its time needs no core of its own.
 MOSTLY_WAITING = 0.5
 
+#: Whatever was verified.
+NOT_TRIED = (
+    "Further machines and jobs that share were not tried: an analysis starts no workers on other machines and no "
+    "agent. What is said of them is predicted only."
+)
+
 Questions = dict[str, tuple[WhatIf, ...]]
 
 
@@ -29,7 +37,7 @@ def verified(
     measurement: Measurement, facts: dict[str, Any], questions: Questions
 ) -> tuple[Questions, list[str]]:
     """The same questions, some of them with what a run gave; and what could not be run."""
-    notes: list[str] = []
+    notes = [NOT_TRIED]
     found = dict(questions)
     for axis, verify in (("cache", _cache), ("cores", _cores), ("storage_mbps", _storage)):
         if axis in found:
@@ -41,11 +49,17 @@ def _rate(
     measurement: Measurement,
     open_probe: Callable[[ExitStack], Probe],
     prepare: Callable[[], None],
+    expected: float,
     workers: int | None = None,
 ) -> float:
     """Samples per second of a configuration, with the step."""
+    repeats = 1
+    if measurement.storage is not None:
+        # Storage that is held to a rate is as slow the second time, so whole rounds can be counted, for long enough.
+        each = sum(measurement.sizes) / expected
+        repeats = 1 + min(REPEATS_MAX, math.ceil(measurement.pass_seconds / each))
     with ExitStack() as stack:
-        phase = Phase(open_probe(stack), measurement.step, prepare, workers)
+        phase = Phase(open_probe(stack), measurement.step, prepare, workers, repeats)
         repeat(
             {"run": lambda: measurement.measure(phase)},
             {"run": phase.series},
@@ -54,12 +68,13 @@ def _rate(
         return phase.series.rate().value
 
 
-def _rate_now(measurement: Measurement, config: Config) -> float:
+def _rate_now(measurement: Measurement, config: Config, expected: float) -> float:
     """The same with as much in the cache as there is now."""
     return _rate(
         measurement,
         lambda stack: measurement.open_cached(stack, measurement.cached, config),
-        measurement.pages.drop,
+        measurement.onto_storage,
+        expected,
         config.workers,
     )
 
@@ -68,10 +83,11 @@ def _nearest(points: tuple[WhatIf, ...], value: float) -> WhatIf:
     return min(points, key=lambda point: abs(point.value - value))
 
 
-def _with(points: tuple[WhatIf, ...], runs: dict[float, Callable[[], float]]) -> tuple[WhatIf, ...]:
-    return tuple(
-        replace(point, verified=runs[point.value]()) if point.value in runs else point for point in points
-    )
+def _with(
+    points: tuple[WhatIf, ...], chosen: Collection[float], run: Callable[[WhatIf], float]
+) -> tuple[WhatIf, ...]:
+    """The same points, the chosen ones with what a run gave."""
+    return tuple(replace(point, verified=run(point)) if point.value in chosen else point for point in points)
 
 
 def _cache(
@@ -80,24 +96,30 @@ def _cache(
     everything = facts["samples"] * facts["kept_bytes"]
     if measurement.keeps:
 
-        def run(part: float) -> float:
+        def run(point: WhatIf) -> float:
             config = Config(storage_bytes_per_s=measurement.storage)
             return _rate(
                 measurement,
-                lambda stack: measurement.open_cached(stack, part, config),
-                measurement.pages.drop,
+                lambda stack: measurement.open_cached(stack, point.value / everything, config),
+                measurement.onto_storage,
+                point.predicted.value,
             )
     else:
 
-        def run(part: float) -> float:
+        def run(point: WhatIf) -> float:
             def prepare() -> None:
                 measurement.pages.read()
-                measurement.pages.keep(part)
+                measurement.pages.keep(point.value / everything)
 
-            return _rate(measurement, lambda stack: measurement.open(stack, Config()), prepare)
+            return _rate(
+                measurement,
+                lambda stack: measurement.open(stack, Config()),
+                prepare,
+                point.predicted.value,
+            )
 
     chosen = {_nearest(points, part * everything).value for part in CACHED}
-    return _with(points, {value: (lambda value=value: run(value / everything)) for value in chosen})  # type: ignore[misc]
+    return _with(points, chosen, run)
 
 
 def _cores(
@@ -114,11 +136,11 @@ def _cores(
     # The next fewer and the next more say the most.
     chosen.sort(key=lambda point: abs(point.value - max(1, facts["workers"])))
 
-    def run(count: float) -> float:
-        return _rate_now(measurement, Config(workers=int(count), storage_bytes_per_s=measurement.storage))
+    def run(point: WhatIf) -> float:
+        config = Config(workers=int(point.value), storage_bytes_per_s=measurement.storage)
+        return _rate_now(measurement, config, point.predicted.value)
 
-    values = [point.value for point in chosen[:2]]
-    return _with(points, {value: (lambda value=value: run(value)) for value in values})  # type: ignore[misc]
+    return _with(points, [point.value for point in chosen[:2]], run)
 
 
 def _storage(
@@ -135,10 +157,10 @@ def _storage(
         # It is held to a rate, so the device below is faster, and twice the rate can be tried as well.
         chosen.add(_nearest(points, 2 * present).value)
 
-    def run(mbps: float) -> float:
-        return _rate_now(measurement, Config(storage_bytes_per_s=mbps * 1e6))
+    def run(point: WhatIf) -> float:
+        return _rate_now(measurement, Config(storage_bytes_per_s=point.value * 1e6), point.predicted.value)
 
-    return _with(points, {value: (lambda value=value: run(value)) for value in chosen})  # type: ignore[misc]
+    return _with(points, chosen, run)
 
 
 def without_transforms(measurement: Measurement, facts: dict[str, Any]) -> tuple[WhatIf, ...]:

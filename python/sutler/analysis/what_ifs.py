@@ -75,15 +75,17 @@ def size_label(count: float) -> str:
     return f"{count / 1024**unit:.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
 
 
-def table(facts: dict[str, Any]) -> dict[str, tuple[WhatIf, ...]]:
-    """The questions that everybody has."""
+def table(facts: dict[str, Any], cache_given: float = 0.0) -> dict[str, tuple[WhatIf, ...]]:
+    """The questions that everybody has; of a loader whose cache was given so many bytes."""
     found: dict[str, tuple[WhatIf, ...]] = {}
     everything = facts["samples"] * facts["kept_bytes"]
     if facts["storage"] is not None:
         present = facts["cache_bytes"]
         sizes = {everything * part / 8 for part in range(9)} | {present}
         found["cache"] = tuple(
-            ask(facts, "cache", int(size), now=size == present)
+            ask(facts, "cache", int(size), label=_kept(cache_given, size), now=True)
+            if size == present
+            else ask(facts, "cache", int(size))
             for size in sorted(sizes)
             # One that is all but the present one tells nothing.
             if size == present or abs(size - present) > everything / 100
@@ -101,6 +103,12 @@ def table(facts: dict[str, Any]) -> dict[str, tuple[WhatIf, ...]]:
     found["remote"] = tuple(ask(facts, "remote", count, now=count == 0) for count in (0, 1, 2, 4))
     found["jobs"] = tuple(ask(facts, "jobs", count, now=count == 1) for count in (1, 2, 4, 8))
     return found
+
+
+def _kept(given: float, used: float) -> str:
+    """A cache as it was given, and what of it there is use for: a dataset may be smaller."""
+    label = size_label(given)
+    return label if used >= 0.99 * given else f"{label}, {size_label(used)} used"
 
 
 def _cores(facts: dict[str, Any], count: int) -> WhatIf:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.machine import going_first
+
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
@@ -16,18 +18,10 @@ def undisturbed() -> Iterator[None]:
     What is measured are pauses, so hardly anything is taken from anybody. Where that is not allowed and the machine is
     busy, nothing can be said, and the test is skipped.
     """
-    before = os.sched_getscheduler(0)
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(5))
-    except PermissionError:
-        if os.getloadavg()[0] > 0.5 * len(os.sched_getaffinity(0)):
+    with going_first() as allowed:
+        if not allowed and os.getloadavg()[0] > 0.5 * len(os.sched_getaffinity(0)):
             pytest.skip("the machine is busy, and this process may not go before others")
         yield
-        return
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, before, os.sched_param(0))
 
 
 def skip_if_busy() -> None:

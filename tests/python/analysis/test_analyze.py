@@ -228,7 +228,6 @@ def test_a_stream_is_analysed_as_far_as_it_can_be() -> None:
     assert "cache" not in found.findings.what_if
 
 
-@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="there is no file system in memory here")
 class OneBad:
     """A dataset with one bad sample."""
 
@@ -248,6 +247,42 @@ def test_bad_samples_that_the_loader_leaves_out_are_left_out() -> None:
         sutler.analyze(sutler.Loader(OneBad(), 8), 0.001, time=0.5)
 
 
+def test_broken_files_are_counted_and_named(tmp_path: Path) -> None:
+    make_photos(tmp_path / "good", 40, 2)
+    for name in ("a.jpg", "b.jpg", "c.jpg", "d.jpg"):
+        (tmp_path / "good" / "class_0" / name).write_bytes(b"\xff\xd8 and then nothing")
+    with make_loader(tmp_path / "good", errors="skip") as loader:
+        found = sutler.analyze(loader, 0.001, time=BRIEF)
+    (warning,) = [warning for warning in found.warnings if "could not be prepared" in warning]
+    assert "4 of the 44 samples" in warning
+    assert "count neither as samples nor as time" in warning
+    assert sum(f"{name}.jpg (" in warning for name in "abcd") == 3
+    assert found.rates["S"].samples == 40 * found.rates["S"].passes
+
+
+def test_a_folder_of_broken_files_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "bad" / "class_0").mkdir(parents=True)
+    for number in range(6):
+        (tmp_path / "bad" / "class_0" / f"{number}.jpg").write_bytes(b"\xff\xd8 and then nothing")
+    with (
+        make_loader(tmp_path / "bad", errors="skip") as loader,
+        pytest.raises(
+            ValueError, match=r"of the 6 samples that were tried, none could be prepared.*\.jpg \("
+        ),
+    ):
+        sutler.analyze(loader, 0.001, time=BRIEF)
+    assert "none could be prepared" in command(tmp_path / "bad", "--time", f"{BRIEF}s", code=1).stderr
+
+
+def test_the_present_cache_is_shown_as_it_was_given(photos: Path) -> None:
+    with make_loader(photos, cache="64MiB") as loader:
+        found = sutler.analyze(loader, 0.001, time=BRIEF)
+    (now,) = [point for point in found.findings.what_if["cache"] if point.now]
+    assert now.label.startswith("64.0 MiB, ")
+    assert now.label.endswith("iB used")
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="there is no file system in memory here")
 def test_storage_that_is_memory_is_not_taken_for_a_device() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         make_photos(folder, 40, 2)
@@ -399,6 +434,7 @@ def test_the_command_prints_json_and_writes_files(photos: Path, tmp_path: Path) 
         point for points in facts["what_if"].values() for point in points if point["verified"] is not None
     ]
     assert {point["axis"] for point in verified} >= {"cache", "storage_mbps"}
+    assert any("Further machines and jobs that share were not tried" in note for note in facts["warnings"])
     assert page.stat().st_size > 1000
     assert trace.stat().st_size > 100
 

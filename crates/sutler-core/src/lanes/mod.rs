@@ -18,6 +18,9 @@
 //! *Nobody idles.* While anything can be begun or gone on with, a free worker gets it, whatever its lane. Nothing is parked where there is nothing else to begin. So all work is
 //! done once, by the same workers, in the same time: lanes only change the order.
 //!
+//! *What is left.* A sample that has taken long may be all but finished. What it still takes is foreseen from where it stands in
+//! its chain, and one that has less before it than most samples take as a whole is finished first: nobody is helped by letting it stand.
+//!
 //! *Hands.* A sample that a worker process has begun can be finished by no other. So a parked sample may have a holder,
 //! and is offered to that one only.
 
@@ -26,12 +29,15 @@ use std::collections::HashSet;
 mod durations;
 mod experience;
 mod forecast;
+mod line;
 mod slow_share;
+mod steps;
 
 pub use durations::Durations;
 pub use experience::Experience;
 pub use forecast::Hints;
 pub use slow_share::SlowShare;
+pub use steps::{STEPS_MAX, Step, StepTimes};
 
 /// How many samples may be parked for each worker: every one keeps what was made of it so far in memory.
 const PARKED_PER_WORKER: usize = 4;
@@ -58,6 +64,8 @@ pub struct Traffic {
     pub batch_time: u64,
     /// How much of that is for its slow samples.
     pub slow_time: u64,
+    /// What half of all samples take at most, in microseconds.
+    pub median: u64,
     /// The own batch of the next sample in the fast lane that may be begun, if there is one.
     pub fast: Option<u64>,
 }
@@ -79,6 +87,7 @@ impl Traffic {
             last: u64::MAX,
             batch_time,
             slow_time: (batch_time as f64 * slow_share) as u64,
+            median: experience.median(),
             fast,
         }
     }
@@ -264,6 +273,7 @@ impl Lanes {
         let hands = if sample.holder.is_some() { 1 } else { traffic.workers };
         let park = traffic.fast.is_some_and(|fast| fast <= due)
             && running > traffic.seats
+            && sample.work > traffic.median
             && holders < PARKED_PER_WORKER * hands
             && !traffic.is_urgent(sample.batch, sample.work);
         if park {

@@ -22,6 +22,8 @@ struct Case {
     step: u64,
     /// Whether parked samples can be finished by the worker that began them only.
     held: bool,
+    /// Whether it is told what each transform took, and not only all of them together.
+    told: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +82,7 @@ impl Epoch<'_> {
     }
 
     fn hints(&self, step: u64) -> Hints {
-        Hints { size: self.case.sizes.then(|| self.cost(step) as f64), drawn: None }
+        Hints { size: self.case.sizes.then(|| self.cost(step) as f64), ..Hints::default() }
     }
 
     fn end(&self) -> u64 {
@@ -192,7 +194,7 @@ impl Epoch<'_> {
         if self.policy == Policy::Lanes && found_slow {
             let traffic = self.traffic();
             let holder = self.case.held.then_some(worker);
-            let more = self.experience.expect_more(work.done);
+            let more = self.experience.expect_more(work.transform, work.done);
             let waiting = Waiting { id: work.step, batch: self.own(work.step), work: more, holder };
             let verdict = self.lanes.between(waiting, work.in_lane, &traffic);
             work.in_lane = true;
@@ -241,7 +243,12 @@ fn run(case: &Case, policy: Policy, experience: &mut Experience) -> Outcome {
             let batch = std::mem::take(&mut epoch.filled[front]);
             for &step in &batch {
                 let (hints, cost) = (epoch.hints(step), epoch.cost(step));
-                epoch.experience.note(SampleId(step as u32), &hints, cost, usize::MAX);
+                let mut times = StepTimes::default();
+                if case.told {
+                    let costs = case.costs[step as usize].iter().enumerate();
+                    costs.for_each(|(transform, &cost)| times.add(transform, cost));
+                }
+                epoch.experience.note(SampleId(step as u32), &hints, &times, cost, usize::MAX);
             }
             epoch.outcome.batches.push(batch);
             epoch.assembly.leave();
@@ -287,8 +294,9 @@ fn costs() -> impl Strategy<Value = Vec<Vec<u64>>> {
 
 fn cases() -> impl Strategy<Value = Case> {
     let lateness = prop_oneof![Just(None), (0u32..9).prop_map(Some)];
-    (costs(), any::<bool>(), 1usize..7, 1usize..9, 1usize..6, lateness, 0u64..50_000, any::<bool>()).prop_map(
-        |(costs, sizes, workers, batch_size, ahead, lateness, step, held)| Case {
+    let known = (any::<bool>(), any::<bool>());
+    (costs(), known, 1usize..7, 1usize..9, 1usize..6, lateness, 0u64..50_000, any::<bool>()).prop_map(
+        |(costs, (sizes, told), workers, batch_size, ahead, lateness, step, held)| Case {
             costs,
             sizes,
             workers,
@@ -297,6 +305,7 @@ fn cases() -> impl Strategy<Value = Case> {
             lateness,
             step,
             held,
+            told,
         },
     )
 }
@@ -357,7 +366,7 @@ fn compare(base: &Case, every: u32, slow: u64, seeds: u64) -> [(Vec<u64>, u64); 
 
 fn base(lateness: Option<u32>, sizes: bool, step: u64) -> Case {
     let costs = vec![vec![0]; 640];
-    Case { costs, sizes, workers: 4, batch_size: 16, ahead: 8, lateness, step, held: false }
+    Case { costs, sizes, workers: 4, batch_size: 16, ahead: 8, lateness, step, held: false, told: true }
 }
 
 #[test]
@@ -420,6 +429,45 @@ fn a_trainer_that_waits_for_every_batch_does_not_find_the_slow_samples_at_the_en
     }
 }
 
+/// An epoch in which one sample in five has a heavy transform in the middle, and little to do after it.
+fn heavy_middle(told: bool, lateness: Option<u32>, seed: u64) -> Case {
+    let mut case = Case { told, ..base(lateness, false, 60_000) };
+    for (sample, transforms) in case.costs.iter_mut().enumerate() {
+        let mut rng = SampleRng::new(seed, 0, SampleId(sample as u32));
+        let heavy = if rng.below(5) == 0 { 50_000 } else { 1_000 };
+        *transforms = [800, heavy, 400, 200].map(|cost| cost + u64::from(rng.below(100))).to_vec();
+    }
+    case
+}
+
+/// After its heavy transform a sample has less before it than any other that could be begun, so it is finished: one that is let
+/// stand then keeps its memory, and its batch waits for it.
+#[test]
+fn who_is_all_but_finished_is_not_put_aside() {
+    for (workers, step, lateness) in
+        [(1, 200_000, None), (1, 200_000, Some(8)), (2, 120_000, None), (2, 120_000, Some(8))]
+    {
+        let (mut parked, mut waits, mut times) = ([0, 0], [Vec::new(), Vec::new()], [0, 0]);
+        for seed in 0..12 {
+            for told in [false, true] {
+                let case = Case { workers, step, ..heavy_middle(told, lateness, seed) };
+                // Nothing is known beforehand of who is slow: it turns out, as for samples that are drawn to be.
+                let outcome = run(&case, Policy::Lanes, &mut Experience::default());
+                check(&case, &outcome);
+                parked[usize::from(told)] += outcome.parked;
+                waits[usize::from(told)].extend(&outcome.waits[1..]);
+                times[usize::from(told)] += outcome.time;
+            }
+        }
+        let what = format!("{workers} workers, lateness {lateness:?}");
+        assert!(parked[0] >= 20 && parked[1] * 4 <= parked[0], "{what}: {parked:?} were put aside");
+        assert!(p99(&waits[1]) <= p99(&waits[0]), "{what}: p99 {} to {} µs", p99(&waits[0]), p99(&waits[1]));
+        let sums = waits.map(|waits| waits.iter().sum::<u64>());
+        assert!(sums[1] <= sums[0], "{what}: {sums:?} µs were waited");
+        assert!(times[1] <= times[0], "{what}: {times:?} µs");
+    }
+}
+
 fn waiting(id: u64, batch: u64, work: u64) -> Waiting {
     Waiting { id, batch, work, holder: None }
 }
@@ -435,6 +483,7 @@ fn a_slow_sample_is_begun_when_it_needs_the_start() {
         last: 99,
         batch_time: 10_000,
         slow_time: 0,
+        median: 0,
         fast: Some(3),
     };
     let mut lanes = Lanes::default();
@@ -464,6 +513,7 @@ fn who_may_be_late_but_would_be_later_takes_any_seat() {
         last: 99,
         batch_time: 10_000,
         slow_time: 0,
+        median: 0,
         fast: Some(3),
     };
     let mut lanes = Lanes { running: 1, ..Lanes::default() };
@@ -484,6 +534,7 @@ fn what_another_holds_is_not_ours_to_finish() {
         last: 99,
         batch_time: 1_000_000,
         slow_time: 0,
+        median: 0,
         fast: Some(1),
     };
     let mut lanes = Lanes::default();

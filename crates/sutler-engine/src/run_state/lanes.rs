@@ -279,9 +279,10 @@ impl RunState {
         self.traffic.lanes.park_not();
     }
 
-    /// What a sample that has taken this long will still take, in microseconds.
-    pub fn expect_more(&self, worked: Duration) -> u64 {
-        self.job.experience().expect_more(u64::try_from(worked.as_micros()).unwrap_or(u64::MAX))
+    /// What a sample that has taken this long for so many steps will still take, in microseconds.
+    pub fn expect_more(&self, done: usize, worked: Duration) -> u64 {
+        let microseconds = u64::try_from(worked.as_micros()).unwrap_or(u64::MAX);
+        self.job.experience().expect_more(done, microseconds)
     }
 
     /// A sample of the slow lane is finished.

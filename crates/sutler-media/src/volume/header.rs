@@ -182,16 +182,32 @@ impl Header {
     }
 
     /// The values of a block from the bytes of its [ranges](Self::ranges), the last axis the fastest.
-    pub fn floats<'a>(&self, block: &Block, slabs: impl Iterator<Item = &'a [u8]>, out: &mut [f32]) {
+    ///
+    /// # Errors
+    /// When one of them is not finite.
+    pub fn floats<'a>(
+        &self,
+        block: &Block,
+        slabs: impl Iterator<Item = &'a [u8]>,
+        out: &mut [f32],
+    ) -> Result<(), VolumeError> {
         if self.is_stored_as(Kind::F32) {
-            return self.copy_rows(block, slabs, out, |bytes, row| {
+            self.copy_rows(block, slabs, out, |bytes, row| {
                 for (value, word) in row.iter_mut().zip(bytes.as_chunks().0) {
                     *value = f32::from_le_bytes(*word);
                 }
             });
+        } else {
+            let (scale, shift) = self.scale;
+            self.gather(block, slabs, |place, value| out[place] = (value * scale + shift) as f32);
         }
-        let (scale, shift) = self.scale;
-        self.gather(block, slabs, |place, value| out[place] = (value * scale + shift) as f32);
+        // All of a piece are looked at before any is named, so that many can be looked at together.
+        let all_finite = |piece: &&[f32]| piece.iter().fold(true, |all, value| all & value.is_finite());
+        let wrong = out.chunks(4096).find(|piece| !all_finite(piece));
+        match wrong.and_then(|piece| piece.iter().find(|value| !value.is_finite())) {
+            Some(value) => Err(VolumeError::NotFinite { value: value.to_string() }),
+            None => Ok(()),
+        }
     }
 
     /// The same for labels.
@@ -329,7 +345,7 @@ mod tests {
             prop_assert_eq!(header.end(), file.len() as u64);
             let slabs = header.ranges(&block).map(|range| &file[range.start as usize..range.end as usize]);
             let mut found = vec![f32::NAN; block.values()];
-            header.floats(&block, slabs, &mut found);
+            header.floats(&block, slabs, &mut found).unwrap();
             let mut expected = Vec::new();
             for first in start[0]..end[0] {
                 for second in start[1]..end[1] {
@@ -368,7 +384,8 @@ mod tests {
                 plain.gather(&block, slabs(), |place, value| expected[place] = value as f32);
                 if kind == Kind::F32 {
                     let mut found = vec![0.0; block.values()];
-                    plain.floats(&block, slabs(), &mut found);
+                    let finite = plain.floats(&block, slabs(), &mut found).is_ok();
+                    prop_assert_eq!(finite, expected.iter().all(|value| value.is_finite()));
                     // Not a number is none, whatever its bits say.
                     let same = |(one, other): (&f32, &f32)| one == other || (one.is_nan() && other.is_nan());
                     prop_assert!(found.iter().zip(&expected).all(same));
@@ -387,6 +404,18 @@ mod tests {
         assert_eq!(header.end(), 10 + 3 * 24 * 2);
         let last = header.channel(2);
         assert_eq!((last.offset, last.end()), (10 + 2 * 24 * 2, header.end()));
+    }
+
+    #[test]
+    fn values_are_finite() {
+        let header = Header { scale: (1.0, 0.0), ..header([1, 1, 2], AxisOrder::LastFastest, Kind::F32) };
+        for (wrong, told) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf")] {
+            let bytes: Vec<u8> = [1.0, wrong].iter().flat_map(|value| value.to_le_bytes()).collect();
+            let read = header.floats(&Block::whole(header.shape), std::iter::once(&bytes[..]), &mut [0.0; 2]);
+            let error = read.unwrap_err();
+            assert_eq!(error.kind(), "not_finite");
+            assert!(error.to_string().contains(told), "{error}");
+        }
     }
 
     #[test]
