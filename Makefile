@@ -34,7 +34,7 @@ test-rust: setup ## Run the Rust tests (RUST="-p sutler-core ledger" for some of
 
 .PHONY: test-python
 test-python: develop ## Run the Python tests (PYTEST="-k resume" for some of them)
-	@.venv/bin/pytest $(PYTEST)
+	@scripts/test-python.sh $(PYTEST)
 
 .PHONY: test-free-threaded
 test-free-threaded: ## Run the tests of Python datasets where workers are threads (PYTHON=python3.14t, PYTEST="-k resume")

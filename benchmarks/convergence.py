@@ -1,6 +1,7 @@
 """Whether a model learns as well in another order as in a plain shuffle: the same training, seed by seed.
 
-A small network learns to tell gratings by their direction, under so much noise that it does not get all of them right.
+A small network learns to tell gratings by their direction, under so much noise that it does not get all of them right;
+or, with `--speech`, which digit is spoken, where a fifth of the clips is slow and `ready` has something to put off.
 `shared` is what it should be at its hardest: beside another job at a random distance that takes a step for every step
 of the training, with an agent that keeps a part of the dataset. `sorted` serves class after class. It is there as a
 control: were it no worse than the others, this benchmark could not tell a good order from a bad one. `again` is a plain
@@ -25,15 +26,15 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from benchmarks.contenders.base import MEAN, STD
+from benchmarks.convergence_tasks import SIZE, Digits, Gratings, Task
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
-from benchmarks.paced import PacedJob, pipeline
+from benchmarks.paced import PacedJob
 from benchmarks.serving import serving
 from benchmarks.worker import ContenderError
 
@@ -46,9 +47,6 @@ ORDERS = (REFERENCE, AGAIN, "ready", "shared", CONTROL)
 #: Orders differ significantly below this.
 SIGNIFICANT = 0.05
 
-_CLASSES = 10
-_SIDE = 32
-_SIZE = 24
 #: What a picture takes in the agent's cache at most: one of its blocks with the notes on it.
 _KEPT_BYTES = 4096 + 20 + 16
 #: Beyond so many ways of dealing out, a part of them is drawn.
@@ -73,7 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how many trainings run at a time",
     )
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--samples", type=int, default=4000)
+    parser.add_argument(
+        "--speech",
+        type=Path,
+        metavar="FOLDER",
+        help="learn the spoken digits in this folder, which has one folder of WAV files for each, instead of gratings",
+    )
+    parser.add_argument("--samples", type=int, default=4000, help="how many gratings")
     parser.add_argument("--batch-size", type=int, default=20)
     parser.add_argument(
         "--kept", type=float, default=0.3, help="the share of the dataset that the agent keeps"
@@ -98,6 +102,8 @@ class Training:
     loss: float
     #: Samples that the other job had prepared, where there was one.
     shared: int = 0
+    #: The samples of each epoch in the order in which they came.
+    served: list[list[int]] = field(default_factory=list, repr=False)
 
     @property
     def final(self) -> float:
@@ -109,53 +115,49 @@ class Training:
         return statistics.fmean(self.accuracy)
 
 
-def make_gratings(root: Path, count: int, seed: int) -> None:
-    """Pictures of stripes in noise: what class one is in is the direction of its stripes."""
-    import numpy as np
-    from PIL import Image
-
-    rng = np.random.default_rng(seed)
-    across, down = np.meshgrid(np.arange(_SIDE), np.arange(_SIDE))
-    for index in range(count):
-        label = index % _CLASSES
-        angle = (label + rng.uniform(-0.6, 0.6)) * math.pi / _CLASSES
-        wave = rng.uniform(0.5, 0.9)
-        along = across * math.cos(angle) + down * math.sin(angle)
-        stripes = np.sin(along * wave + rng.uniform(0, 2 * math.pi))
-        colour = rng.uniform(8, 24, 3)
-        values = 128 + stripes[..., None] * colour + rng.normal(0, 60, (_SIDE, _SIDE, 3))
-        folder = root / f"class_{label}"
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(values.clip(0, 255).astype(np.uint8)).save(folder / f"{index:06d}.jpg", quality=85)
-
-
 def measure(arguments: argparse.Namespace) -> Outcome:
+    if arguments.speech is not None and "shared" in arguments.orders:
+        raise ContenderError(
+            "`shared` is measured on gratings, as what is kept of them is: leave --speech out, or that order"
+        )
     trainings: list[Training] = []
     with tempfile.TemporaryDirectory(prefix="sutler-bench-") as scratch:
-        folders = Path(scratch) / "train", Path(scratch) / "test"
-        make_gratings(folders[0], arguments.samples, seed=1)
-        make_gratings(folders[1], max(_CLASSES, arguments.samples // 2), seed=2)
+        task: Task = (
+            Gratings.make(Path(scratch), arguments.samples)
+            if arguments.speech is None
+            else Digits.make(arguments.speech, Path(scratch))
+        )
         with ProcessPoolExecutor(arguments.at_once, multiprocessing.get_context("spawn")) as pool:
             begun = [
-                pool.submit(train, order, arguments.first_seed + number, folders, arguments)
+                pool.submit(train, order, arguments.first_seed + number, task, arguments)
                 for number in range(arguments.seeds)
                 for order in arguments.orders
             ]
             for each in begun:
                 trainings.append(each.result())
                 say(f"seed {trainings[-1].seed}: {trainings[-1].order} {trainings[-1].final:.2%}")
-        raw = {"benchmark": "convergence", "trainings": [asdict(each) for each in trainings]}
-        return Outcome("\n".join(_summary(arguments, trainings)), raw, Path(scratch))
+        said = _summary(arguments, task.description, trainings)
+        raw = {
+            "benchmark": "convergence",
+            "trainings": [asdict(replace(each, served=[])) for each in trainings],
+            "moved": [asdict(each) for each in _moves(arguments, trainings)],
+        }
+        return Outcome("\n".join(said), raw, Path(scratch))
 
 
 @contextmanager
-def _loader(order: str, seed: int, root: Path, arguments: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
+def _loader(order: str, seed: int, task: Task, arguments: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
     """The loader of a training, and what to call after every step."""
     import sutler
 
-    dataset = sutler.ImageFolder(root, transform=pipeline(_SIZE), progress=False)
+    dataset = task.dataset()
     drawn_from = seed + 1_000_000 if order == AGAIN else seed
-    options: dict[str, Any] = {"batch_size": arguments.batch_size, "seed": drawn_from, "num_workers": 2}
+    options: dict[str, Any] = {
+        "batch_size": arguments.batch_size,
+        "seed": drawn_from,
+        "num_workers": 2,
+        "return_ids": True,
+    }
     if order != "shared":
         options |= {"shuffle": order != CONTROL, "order": "ready" if order == "ready" else "strict"}
         with sutler.Loader(dataset, **options) as loader:
@@ -163,7 +165,9 @@ def _loader(order: str, seed: int, root: Path, arguments: argparse.Namespace) ->
         return
     memory = round(arguments.samples * arguments.kept * _KEPT_BYTES)
     with serving("--threads", 2, "--window", 0.02, "--memory", memory) as agent, ExitStack() as stack:
-        other = PacedJob(root, agent.socket, seed=1000 + seed, batch_size=arguments.batch_size, size=_SIZE)
+        other = PacedJob(
+            task.root / "train", agent.socket, seed=1000 + seed, batch_size=arguments.batch_size, size=SIZE
+        )
         stack.callback(other.end)
         steps = arguments.samples // arguments.batch_size
         for _ in range(random.Random(seed).randrange(steps)):
@@ -174,66 +178,95 @@ def _loader(order: str, seed: int, root: Path, arguments: argparse.Namespace) ->
         yield loader, other.step
 
 
-def train(order: str, seed: int, folders: tuple[Path, Path], arguments: argparse.Namespace) -> Training:
+def train(order: str, seed: int, task: Task, arguments: argparse.Namespace) -> Training:
     """Trains from nothing and tests after every epoch."""
     import torch
     from torch import nn
 
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    model = nn.Sequential(
-        nn.Conv2d(3, 16, 5, padding=2),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 5, padding=2),
-        nn.BatchNorm2d(32),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(32, _CLASSES),
-    )
-    steps = arguments.epochs * -(-arguments.samples // arguments.batch_size)
+    model = task.model()
+    steps = arguments.epochs * -(-task.samples // arguments.batch_size)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     measure_loss = nn.CrossEntropyLoss()
-    tests, answers = _test_set(folders[1])
+    tests, answers = _test_set(task)
     accuracy = []
+    served: list[list[int]] = []
     loss = torch.zeros(())
-    with _loader(order, seed, folders[0], arguments) as (loader, after_step):
+    with _loader(order, seed, task, arguments) as (loader, after_step):
         for _ in range(arguments.epochs):
             model.train()
-            served = 0
-            for images, labels in loader:
+            served.append([])
+            for batch in loader:
+                inputs, labels = task.inputs(batch)
                 optimiser.zero_grad()
-                loss = measure_loss(model(images), labels)
+                loss = measure_loss(model(inputs), labels)
                 loss.backward()
                 optimiser.step()
                 schedule.step()
-                served += len(labels)
+                served[-1] += batch[-1].tolist()
                 after_step()
-            if served != arguments.samples:
-                raise ContenderError(f"an epoch in {order} order had {served} samples of {arguments.samples}")
+            if sorted(served[-1]) != list(range(task.samples)):
+                raise ContenderError(
+                    f"an epoch in {order} order had {len(served[-1]):,} samples, {len(set(served[-1])):,} of them "
+                    f"different, instead of each of {task.samples:,} once"
+                )
             model.eval()
             with torch.no_grad():
                 accuracy.append(float((model(tests).argmax(1) == answers).float().mean()))
         shared = int(loader.stats()["served"]["augmented"])
     with torch.no_grad():
-        return Training(order, seed, accuracy, float(measure_loss(model(tests), answers)), shared)
+        return Training(order, seed, accuracy, float(measure_loss(model(tests), answers)), shared, served)
 
 
-def _test_set(root: Path) -> tuple[Any, Any]:
-    """All test pictures as two tensors."""
+def _test_set(task: Task) -> tuple[Any, Any]:
+    """All that is tested on, as two tensors."""
     import sutler
     import torch
-    from sutler import transforms as T  # noqa: N812 (the name that torchvision's users expect)
 
-    transform = T.Compose([T.Resize(_SIZE + 4), T.CenterCrop(_SIZE), T.Normalize(MEAN, STD)])
-    with sutler.Loader(
-        sutler.ImageFolder(root, transform=transform, progress=False), batch_size=100
-    ) as loader:
-        batches = [(images.clone(), labels.clone()) for images, labels in loader]
-    return torch.cat([images for images, _ in batches]), torch.cat([labels for _, labels in batches])
+    with sutler.Loader(task.tests(), batch_size=100) as loader:
+        batches = [[each.clone() for each in task.inputs(batch)] for batch in loader]
+    return torch.cat([inputs for inputs, _ in batches]), torch.cat([labels for _, labels in batches])
+
+
+@dataclass(frozen=True)
+class Moves:
+    """How far from their places in strict order the samples of a training came."""
+
+    #: The share that came in another batch.
+    share: float
+    #: In batches, of those.
+    mean: float
+    latest: int
+
+
+def moves(served: list[list[int]], strict: list[list[int]], batch_size: int) -> Moves:
+    """Compares what was served in each epoch with what strict order has there."""
+    distances: list[int] = []
+    for epoch, other in zip(served, strict, strict=True):
+        places = {sample: place // batch_size for place, sample in enumerate(other)}
+        distances += [place // batch_size - places[sample] for place, sample in enumerate(epoch)]
+    moved = [abs(distance) for distance in distances if distance]
+    return Moves(len(moved) / len(distances), statistics.fmean(moved or [0]), max(distances))
+
+
+def _moves(arguments: argparse.Namespace, trainings: list[Training]) -> list[Moves]:
+    """How far samples moved in ready order, seed by seed; the other orders draw what they serve anew, or not at all."""
+    strict = {each.seed: each.served for each in trainings if each.order == REFERENCE}
+    return [
+        moves(each.served, strict[each.seed], arguments.batch_size)
+        for each in trainings
+        if each.order == "ready"
+    ]
+
+
+def _told_moves(found: list[Moves]) -> str:
+    return (
+        f"In ready order {statistics.fmean(each.share for each in found):.0%} of the samples came in another batch "
+        f"than in strict order, {statistics.fmean(each.mean for each in found):.1f} batches away on average and at "
+        f"most {max(each.latest for each in found)} later."
+    )
 
 
 def paired_p(differences: Sequence[float]) -> float:
@@ -252,7 +285,7 @@ def paired_p(differences: Sequence[float]) -> float:
     return (drawn + 1) / (_DEALS_MAX + 1)
 
 
-def _summary(arguments: argparse.Namespace, trainings: list[Training]) -> list[str]:
+def _summary(arguments: argparse.Namespace, description: str, trainings: list[Training]) -> list[str]:
     by_order = {order: [each for each in trainings if each.order == order] for order in arguments.orders}
     reference = by_order[REFERENCE]
     rows, verdicts = [], []
@@ -296,11 +329,12 @@ def _summary(arguments: argparse.Namespace, trainings: list[Training]) -> list[s
             )
     header = ["order", "accuracy at the end", "p", "mean over epochs", "p", "test loss", "from the window"]
     return [
-        f"convergence: {arguments.samples:,} generated pictures in {_CLASSES} classes, {arguments.epochs} epochs in "
-        f"batches of {arguments.batch_size}, {arguments.seeds} seeds in each order\n",
+        f"convergence: {description}, {arguments.epochs} epochs in batches of {arguments.batch_size}, "
+        f"{arguments.seeds} seeds in each order\n",
         report.table(header, rows),
         "",
         f"A difference of {detectable:.1%} of accuracy at the end would be found four times in five.",
+        *([_told_moves(moved)] if (moved := _moves(arguments, trainings)) else []),
         *verdicts,
     ]
 

@@ -163,7 +163,7 @@ class JobsFeed(Feed):
         if split is not None:
             encoded, decoded, _ = (int(share) for share in split.split("-"))
             cache = _sutler.Cache(
-                native,
+                len(native),
                 budget_bytes=scene.memory,
                 encoded_percent=encoded,
                 decoded_percent=decoded,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import time
 import wave
@@ -68,17 +69,23 @@ def spectrum(sample: tuple[Any, bool]) -> Any:
     return torch.log(found.abs() ** 2 + 1e-20)
 
 
+def find_clips(folder: Path) -> list[Path]:
+    """The recordings below a folder."""
+    files = sorted(folder.rglob("*.wav"))
+    if not files:
+        raise FileNotFoundError(
+            f"there are no .wav files in {folder}; pass a folder that has some as --speech"
+        )
+    return files
+
+
 class Speech:
     """Spoken digits, of which some go through a heavy step besides."""
 
     def __init__(self, folder: Path, mix: Mix, heavy_ms: float) -> None:
         from torchvision.transforms import Compose
 
-        files = sorted(folder.rglob("*.wav"))
-        if not files:
-            raise FileNotFoundError(
-                f"there are no .wav files in {folder}; pass a folder that has some as --speech"
-            )
+        files = find_clips(folder)
         self._files = [files[index % len(files)] for index in range(mix.samples)]
         self._slow = mix.slow
         burns: list[Callable[[Any], Any]] = [Burn(heavy_ms / 1000 / HEAVY_STEPS)] * HEAVY_STEPS
@@ -117,13 +124,20 @@ class Photos:
             return index, self._transform(image.convert("RGB"))
 
 
-def make_photos(folder: Path, mix: Mix) -> None:
-    """Writes the photos of a mix; all small ones are the same file under many names, and so are the large ones."""
+def make_photos(folder: Path) -> None:
+    """Writes a small photo and a large one."""
+    folder.mkdir(parents=True)
+    for name, size in (("small", SMALL), ("large", LARGE)):
+        (folder / f"{name}.jpg").write_bytes(_photo(size))
+
+
+def list_photos(made: Path, folder: Path, mix: Mix) -> None:
+    """Lists the photos of a mix: all small ones are one file under many names, and so are the large ones."""
     (folder / "all").mkdir(parents=True)
     slow = mix.slow
-    small, large = (_photo(size) for size in (SMALL, LARGE))
     for index in range(mix.samples):
-        (folder / "all" / f"{index:06}.jpg").write_bytes(large if index in slow else small)
+        photo = made / ("large.jpg" if index in slow else "small.jpg")
+        os.link(photo, folder / "all" / f"{index:06}.jpg")
 
 
 def _photo(size: tuple[int, int]) -> bytes:

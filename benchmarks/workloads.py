@@ -1,10 +1,18 @@
-"""Whole workloads with slow samples beside an emulated accelerator: speech with a heavy step, photos small and large.
+"""Whole workloads with slow samples beside an emulated accelerator: scans, speech with a heavy step, mixed photos.
 
-One in five clips goes through an artificial heavy step; one in ten photos has 20 megapixels instead of 0.2. The
-accelerator is a pause of fixed length for each batch, chosen so that the work of all samples would keep the cores
-busy for `--load` of the time: whoever loses no time keeps the accelerator busy all the time. Contenders have the same
-samples, the same transforms and as many workers, and each delivers every sample once per epoch. Then the same with
-none and with all of the samples slow, where nobody can gain anything and nobody should lose.
+Four in ten crops of a scan are placed over something labelled, which takes long to find; one in five clips goes
+through an artificial heavy step; one in ten photos has 20 megapixels instead of 0.2. The accelerator is a pause of
+fixed length for each batch, chosen so that the work of all samples takes `--load` of the time of all cores: whoever
+loses no time keeps the accelerator busy all the time. The work is what a sample takes of processors through torch's
+loader, collation and transport included, with all workers at it.
+
+Then the same with none and with all of the samples slow and no accelerator: nobody can gain anything by putting slow
+samples off there, and nobody should lose. Contenders have the same samples, the same transforms and as many workers,
+and each delivers every sample once per epoch, which is checked.
+
+An epoch starts with nothing prepared. `busy` is the accelerator's share of the time from the first batch on, so what a
+loader has prepared by then helps it: at most two batches for each worker, so epochs should have many times as many. The
+time of an epoch has all of it, the wait for the first batch included.
 """
 
 from __future__ import annotations
@@ -12,130 +20,44 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import time
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
 from benchmarks.seat import seat
-from benchmarks.slow_items import Epoch, percentile
 from benchmarks.worker import ContenderError
-from benchmarks.workload_data import Mix, Photos, Speech, make_photos
+from benchmarks.workload_data import Mix, find_clips, list_photos, make_photos
+from benchmarks.workload_feeds import (
+    CONTENDERS,
+    Epoch,
+    Kind,
+    Workload,
+    cpu_seconds_per_sample,
+    leave_place,
+    missing,
+    run_epoch,
+    take_place,
+)
+from benchmarks.workload_report import summary
+from benchmarks.workload_volumes import list_volumes, prepare
 
 #: How many samples are slow in the mix that a workload is about.
-SLOW_SHARES = {"speech": 0.2, "photos": 0.1}
-#: How far apart equals may be.
-PARITY = 0.03
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A loader, how it orders batches, and whether it takes the folder itself instead of the dataset in Python."""
-
-    title: str
-    module: str
-    name: str
-    in_order: bool
-    native: bool = False
-
-
-CONTENDERS = {
-    "torch": Contender("torch", "torch.utils.data", "DataLoader", True),
-    "torch-unordered": Contender("torch, in_order=False", "torch.utils.data", "DataLoader", False),
-    "sutler": Contender("Sutler", "sutler", "Loader", True),
-    "sutler-ready": Contender('Sutler, order="ready"', "sutler", "Loader", False),
-    "sutler-native": Contender("Sutler, native", "sutler", "Loader", True, native=True),
-    "sutler-native-ready": Contender('Sutler, native, order="ready"', "sutler", "Loader", False, native=True),
-}
-
-
-@dataclass(frozen=True)
-class Workload:
-    """Samples and who asks for them."""
-
-    kind: str
-    mix: Mix
-    folder: str
-    batch_size: int
-    workers: int
-    heavy_ms: float
-
-    def dataset(self) -> Any:
-        """The samples, as a dataset written in Python."""
-        if self.kind == "speech":
-            return Speech(Path(self.folder), self.mix, self.heavy_ms)
-        return Photos(Path(self.folder))
-
-    def step_seconds(self, load: float) -> float:
-        """The accelerator's time for a batch, by what samples cost in this process."""
-        dataset = self.dataset()
-        slow = self.mix.slow
-        at_once = min(self.workers, len(os.sched_getaffinity(0)))
-        total = 0.0
-        for part in (sorted(slow), sorted(set(range(self.mix.samples)) - slow)):
-            costs = []
-            for index in part[:8]:
-                begun = time.thread_time()
-                dataset[index]
-                costs.append(time.thread_time() - begun)
-            total += len(part) * report.median(costs or [0.0])
-        return total / self.mix.samples * self.batch_size / at_once / load
-
-
-#: The loader of this process. Only the seat of a contender has one.
-_loader: dict[str, Any] = {}
-
-
-def _take_seat(name: str, workload: Workload) -> None:
-    """Makes a contender's loader in the process that it has for itself."""
-    contender = CONTENDERS[name]
-    module = __import__(contender.module, fromlist=[contender.name])
-    common: dict[str, Any] = {
-        "batch_size": workload.batch_size,
-        "shuffle": True,
-        "num_workers": workload.workers,
-        "in_order": contender.in_order,
-    }
-    if contender.native:
-        import sutler
-        from sutler import transforms as T  # noqa: N812 (the name that torchvision's users expect)
-
-        transform = T.Compose(
-            [
-                T.RandomResizedCrop(224),
-                T.RandomHorizontalFlip(),
-                T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
-            ]
-        )
-        dataset: Any = sutler.ImageFolder(workload.folder, transform=transform, progress=False)
-        _loader[name] = sutler.Loader(dataset, **common, return_ids=True)
-    else:
-        _loader[name] = getattr(module, contender.name)(
-            workload.dataset(), **common, persistent_workers=True, multiprocessing_context="fork"
-        )
-
-
-def _run_epoch(name: str, workload: Workload, step: float) -> Epoch:
-    """Takes all batches of an epoch; the accelerator is busy for a while after each."""
-    seen: list[int] = []
-    waits: list[float] = []
-    started = asked = time.perf_counter()
-    for batch in _loader[name]:
-        waits.append(time.perf_counter() - asked)
-        seen.extend(batch[-1 if CONTENDERS[name].native else 0].tolist())
-        time.sleep(step)
-        asked = time.perf_counter()
-    total = time.perf_counter() - started
-    if sorted(seen) != list(range(workload.mix.samples)):
-        raise ContenderError(
-            f"{CONTENDERS[name].title} delivered {len(seen):,} samples, {len(set(seen)):,} of them different, "
-            f"instead of each of {workload.mix.samples:,} once"
-        )
-    return Epoch(total, waits[0], waits[1:])
+SLOW_SHARES: dict[Kind, float] = {"volumes": 0.4, "speech": 0.2, "photos": 0.1}
+#: Samples in a batch: so few that an epoch has many batches for each worker. MLPerf has two scans in one, too.
+BATCH_SIZES: dict[Kind, int] = {"volumes": 2, "speech": 8, "photos": 4}
+#: Batches for each worker to find out what a sample takes. Which crops of scans are slow is drawn anew each time, so it
+#: takes many to know their mean.
+WEIGHED: dict[Kind, int] = {"volumes": 12, "speech": 2, "photos": 2}
+#: Batches for each worker in epochs without a step, at least. As many for each: those who hand out whole batches would
+#: wait for the few workers that get one more.
+ROUNDS_OF_BATCHES_MIN = 3
+#: Epochs without a step say as much in less time.
+PARITY_SECONDS = 0.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -143,114 +65,158 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--speech", type=Path, metavar="FOLDER", help="WAV files of speech; needed for that workload"
     )
-    parser.add_argument("--samples", type=int, default=640)
-    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument(
+        "--volumes",
+        type=Path,
+        metavar="FOLDER",
+        help="NAME_seg.nii.gz files of labels; needed for that workload",
+    )
+    parser.add_argument("--seconds", type=float, default=2.0, help="about what an epoch should take")
+    parser.add_argument("--samples", type=int, help="so many in an epoch instead")
+    parser.add_argument("--batch-size", type=int, help="instead of 2 scans, 8 clips or 4 photos")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--heavy-ms", type=float, default=60.0, help="what the heavy step of a clip takes")
+    parser.add_argument("--side", type=int, default=128, help="of the crops of scans")
     parser.add_argument("--load", type=float, default=0.9, help="how much of the cores' time the work takes")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--no-parity", action="store_true", help="leave out the mixes with none and all slow")
+    parser.add_argument(
+        "--mixes",
+        nargs="+",
+        choices=["mixed", "none", "all"],
+        default=["mixed", "none", "all"],
+        help="how many samples are slow",
+    )
     parser.add_argument(
         "--contenders", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS), help="all by default"
     )
 
 
 def measure(arguments: argparse.Namespace) -> Outcome:
-    if "speech" in arguments.workloads and arguments.speech is None:
-        raise FileNotFoundError(
-            "the workload of speech needs recordings: pass a folder of WAV files as --speech, or "
-            "--workloads photos to go without"
-        )
+    for kind, what in (
+        ("speech", "recordings: pass a folder of WAV files"),
+        ("volumes", "labels of scans: pass a folder"),
+    ):
+        if kind in arguments.workloads and getattr(arguments, kind) is None:
+            raise FileNotFoundError(
+                f"the workload `{kind}` needs {what} as --{kind}, or name the others after --workloads"
+            )
     parts: list[str] = []
     raw: dict[str, Any] = {"benchmark": "workloads", "load": arguments.load, "workloads": []}
-    for kind in arguments.workloads:
-        for share in [SLOW_SHARES[kind], *([] if arguments.no_parity else [0.0, 1.0])]:
-            with tempfile.TemporaryDirectory(prefix="sutler-workload-") as made:
-                workload = _workload(arguments, kind, share, Path(made))
-                step = workload.step_seconds(arguments.load)
-                epochs = _compare(arguments, workload, step)
-            parts.append(_summary(workload, step, epochs))
-            measured = {name: [asdict(epoch) for epoch in each] for name, each in epochs.items()}
-            settings = asdict(workload) | {"folder": "", "step_seconds": step}
-            raw["workloads"].append(settings | {"contenders": measured})
+    with tempfile.TemporaryDirectory(prefix="sutler-workload-") as scratch, ExitStack() as stack:
+        seats = {name: stack.enter_context(seat()) for name in arguments.contenders}
+        scales = stack.enter_context(seat())
+        for kind in arguments.workloads:
+            source = _source(arguments, kind, Path(scratch) / kind)
+            for share in _shares(arguments, kind):
+                with tempfile.TemporaryDirectory(dir=scratch) as listed:
+                    measured = _measure_mix(arguments, kind, share, source, Path(listed), seats, scales)
+                parts.append(measured.pop("summary"))
+                say(f"\n{parts[-1]}\n")  # who is interrupted has what was measured so far
+                raw["workloads"].append(measured)
     return Outcome("\n\n".join(parts), raw, Path.cwd())
 
 
-def _workload(arguments: argparse.Namespace, kind: str, share: float, made: Path) -> Workload:
-    # All slow is several times the work; a fifth of the samples says as much.
-    samples = arguments.samples if share < 1 else max(4 * arguments.batch_size, arguments.samples // 5)
-    mix = Mix(samples, share)
-    folder = arguments.speech if kind == "speech" else made
-    if kind == "photos":
-        say(f"making {mix.samples:,} photos, {len(mix.slow):,} of them large")
-        make_photos(made, mix)
-    return Workload(kind, mix, str(folder), arguments.batch_size, arguments.workers, arguments.heavy_ms)
+def _shares(arguments: argparse.Namespace, kind: Kind) -> list[float]:
+    shares = {"mixed": SLOW_SHARES[kind], "none": 0.0, "all": 1.0}
+    return [shares[mix] for mix in arguments.mixes]
 
 
-def _compare(arguments: argparse.Namespace, workload: Workload, step: float) -> dict[str, list[Epoch]]:
-    """Rounds of one epoch for each contender, after one to warm up; who begins changes from round to round."""
-    names = [
-        name for name in arguments.contenders if workload.kind == "photos" or not CONTENDERS[name].native
-    ]
-    epochs: dict[str, list[Epoch]] = {name: [] for name in names}
-    with ExitStack() as stack:
-        seats = {name: stack.enter_context(seat(_take_seat, name, workload)) for name in names}
-        for number in range(-1, arguments.rounds):
-            say(
-                f"{workload.kind}, {workload.mix.slow_share:.0%} slow: "
-                + ("warming up" if number < 0 else f"round {number + 1}")
-            )
-            begin = max(number, 0) % len(names)
-            for name in names[begin:] + names[:begin]:
-                epoch = seats[name].submit(_run_epoch, name, workload, step).result()
-                if number >= 0:
-                    epochs[name].append(epoch)
-    return epochs
+def _source(arguments: argparse.Namespace, kind: Kind, scratch: Path) -> Path:
+    """Where the files of a workload are that its samples are listed from."""
+    if kind == "speech":
+        folder: Path = arguments.speech
+        find_clips(folder)  # rather now than in the midst of everything
+        return folder
+    say(f"making {kind}")
+    if kind == "volumes":
+        return prepare(arguments.volumes, scratch, arguments.side)
+    make_photos(scratch)
+    return scratch
 
 
-def _use(workload: Workload, step: float, epoch: Epoch) -> float:
-    """The share of the time after the first batch in which the accelerator was busy."""
-    batches = len(epoch.waits) + 1
-    return batches * step / (batches * step + sum(epoch.waits))
+def _list(kind: Kind, source: Path, folder: Path, mix: Mix) -> Path:
+    """A folder with the samples of a mix."""
+    if kind == "speech":
+        return source  # its dataset repeats the clips by itself
+    if kind == "volumes":
+        list_volumes(source, folder, mix.samples)
+    else:
+        list_photos(source, folder, mix)
+    return folder
 
 
-def _summary(workload: Workload, step: float, epochs: dict[str, list[Epoch]]) -> str:
-    head = (
-        f"{workload.kind}: {workload.mix.samples:,} samples, {len(workload.mix.slow):,} of them slow; batches of "
-        f"{workload.batch_size}, {workload.workers} workers, a step of {step * 1000:.1f} ms; "
-        f"{min(map(len, epochs.values()))} interleaved rounds, every sample once\n"
+def _measure_mix(
+    arguments: argparse.Namespace,
+    kind: Kind,
+    share: float,
+    source: Path,
+    scratch: Path,
+    seats: dict[str, Executor],
+    scales: Executor,
+) -> dict[str, Any]:
+    """All contenders on one mix: what they measured, and what to say about it."""
+    batch_size = arguments.batch_size or BATCH_SIZES[kind]
+    few = Mix(WEIGHED[kind] * batch_size * arguments.workers, share)
+    weighed = Workload(
+        kind,
+        few,
+        str(_list(kind, source, scratch / "few", few)),
+        batch_size,
+        arguments.workers,
+        arguments.heavy_ms,
+        arguments.side,
     )
-    rows = []
-    for name, measured in epochs.items():
-        totals = [epoch.total for epoch in measured]
-        waits = [wait for epoch in measured for wait in epoch.waits]
-        rows.append(
-            [
-                CONTENDERS[name].title,
-                f"{report.median(totals):.2f} s",
-                report.spread(totals, 2),
-                f"{report.median([_use(workload, step, epoch) for epoch in measured]):.1%}",
-                f"{percentile(waits, 0.99) * 1000:,.0f} ms",
-            ]
-        )
-    header = ["", "epoch", "min..max", "accelerator busy", "wait p99"]
-    return "\n".join([head, report.table(header, rows), *_verdicts(workload, epochs)])
+    say(f"{kind}, {share:.0%} slow: what a sample takes")
+    cost = scales.submit(cpu_seconds_per_sample, weighed).result()
+    work = cost * batch_size / weighed.at_once
+    step = work / arguments.load if 0 < share < 1 else 0.0
+    if step:
+        batches = max(4, round(arguments.seconds / step))
+    else:
+        rounds = round(arguments.seconds * PARITY_SECONDS / work / arguments.workers)
+        batches = max(ROUNDS_OF_BATCHES_MIN, rounds) * arguments.workers
+    mix = Mix(arguments.samples or batches * batch_size, share)
+    workload = replace(weighed, mix=mix, folder=str(_list(kind, source, scratch / "all", mix)))
+    left_out: dict[str, list[str]] = {}
+    names = []
+    for name in seats:
+        if reason := missing(name, kind):
+            left_out.setdefault(reason, []).append(CONTENDERS[name].title)
+        else:
+            names.append(name)
+    if not names:
+        raise ContenderError(f"nobody is left for the workload `{kind}`: {'; '.join(left_out)}")
+    epochs = _take_turns(names, seats, workload, step, arguments.rounds)
+    notes = [
+        f"Left out: {'; '.join(titles)}. {reason[0].upper()}{reason[1:]}."
+        for reason, titles in left_out.items()
+    ]
+    return {
+        "summary": summary(workload, cost, step, epochs, notes),
+        **asdict(workload),
+        "folder": "",
+        "cpu_seconds_per_sample": cost,
+        "step_seconds": step,
+        "contenders": {name: [asdict(epoch) for epoch in each] for name, each in epochs.items()},
+    }
 
 
-def _verdicts(workload: Workload, epochs: dict[str, list[Epoch]]) -> list[str]:
-    """Sutler's epochs against the best peer's, round by round."""
-    peers = {name: each for name, each in epochs.items() if CONTENDERS[name].module != "sutler"}
-    if not peers:
-        return []
-    best = min(peers, key=lambda name: report.median([epoch.total for epoch in peers[name]]))
-    theirs = [epoch.total for epoch in peers[best]]
-    lines = [""]
-    equal = workload.mix.slow_share in (0.0, 1.0)
-    for name in (name for name in epochs if name not in peers):
-        reached = report.median(report.ratios([epoch.total for epoch in epochs[name]], theirs))
-        bound = 1 + PARITY if equal else 1.0
-        verdict = "reached" if reached <= bound else f"missed by {reached - bound:.0%}"
-        lines.append(
-            f"target: {CONTENDERS[name].title} ≤ {bound:g} × {CONTENDERS[best].title}: {reached:.2f}, {verdict}"
-        )
-    return lines
+def _take_turns(
+    names: Sequence[str], seats: dict[str, Executor], workload: Workload, step: float, rounds: int
+) -> dict[str, list[Epoch]]:
+    """Rounds of one epoch for each contender, after one to warm up; who begins changes from round to round."""
+    epochs: dict[str, list[Epoch]] = {name: [] for name in names}
+    # All at once: most of it is importing, which is nobody's to be measured.
+    for each in [seats[name].submit(take_place, name, workload) for name in names]:
+        each.result()
+    for number in range(-1, rounds):
+        told = "warming up" if number < 0 else f"round {number + 1} of {rounds}"
+        say(f"{workload.kind}, {workload.mix.slow_share:.0%} slow, {workload.mix.samples:,} samples: {told}")
+        begin = max(number, 0) % len(names)
+        for name in [*names[begin:], *names[:begin]]:
+            epoch = seats[name].submit(run_epoch, name, workload, step).result()
+            if number >= 0:
+                epochs[name].append(epoch)
+    for each in [seats[name].submit(leave_place, name) for name in names]:
+        each.result()
+    return epochs

@@ -48,18 +48,54 @@ def _prepare(settings: Settings, fused: bool) -> tuple[Any, Any]:
     return _normalize(images, settings, fn.random.coin_flip(probability=0.5)), labels
 
 
-class Dali(Contender):
+class Epochs:
     """A pipeline that is run an epoch at a time.
 
     ``run()`` would prepare batches of the next epoch while another contender has its turn. Scheduling by hand starts
     every epoch empty and ends it drained, as the others do.
     """
 
+    def __init__(self, pipeline: Any, reader: str, batch_size: int, ahead: int = BATCHES_AHEAD) -> None:
+        self._pipeline = pipeline
+        self._pipeline.build()
+        self._samples = self._pipeline.reader_meta(reader)["epoch_size"]
+        self._batch_size = batch_size
+        self._ahead = ahead
+        self._has_run = False
+
+    def batches(self) -> Iterator[tuple[int, Any]]:
+        """The outputs of each batch of an epoch, valid until the next is asked for, and how many samples they hold."""
+        wanted = -(-self._samples // self._batch_size)
+        scheduled = 0
+        left = self._samples
+        for taken in range(wanted):
+            while scheduled < min(wanted, taken + self._ahead):
+                scheduled += self._schedule()
+            outputs = self._pipeline.share_outputs()
+            valid = min(left, self._batch_size)
+            left -= valid
+            try:
+                yield valid, outputs
+            finally:
+                self._pipeline.release_outputs()
+
+    def _schedule(self) -> int:
+        """Starts the next batch; the very first call fills the queue by itself. Returns how many it started."""
+        self._pipeline.schedule_run()
+        if self._has_run:
+            return 1
+        self._has_run = True
+        return self._ahead
+
+
+class Dali(Contender):
+    """A pipeline over the photos."""
+
     fused = False
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._pipeline = _prepare(
+        pipeline = _prepare(
             settings,
             self.fused,
             batch_size=settings.batch_size,
@@ -68,31 +104,11 @@ class Dali(Contender):
             prefetch_queue_depth=BATCHES_AHEAD,
             seed=0,
         )
-        self._pipeline.build()
-        self._samples = self._pipeline.reader_meta("files")["epoch_size"]
-        self._has_run = False
+        self._epochs = Epochs(pipeline, "files", settings.batch_size)
 
     def batches(self, number: int) -> Iterator[tuple[int, int]]:
-        wanted = -(-self._samples // self.settings.batch_size)
-        scheduled = 0
-        left = self._samples
-        for taken in range(wanted):
-            while scheduled < min(wanted, taken + BATCHES_AHEAD):
-                scheduled += self._schedule()
-            _, labels = self._pipeline.share_outputs()
-            valid = min(left, self.settings.batch_size)
-            label_sum = int(np.asarray(labels.as_tensor())[:valid].sum())
-            self._pipeline.release_outputs()
-            left -= valid
-            yield valid, label_sum
-
-    def _schedule(self) -> int:
-        """Starts the next batch; the very first call fills the queue by itself. Returns how many it started."""
-        self._pipeline.schedule_run()
-        if self._has_run:
-            return 1
-        self._has_run = True
-        return BATCHES_AHEAD
+        for valid, (_, labels) in self._epochs.batches():
+            yield valid, int(np.asarray(labels.as_tensor())[:valid].sum())
 
 
 class DaliPlain(Dali):

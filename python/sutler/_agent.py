@@ -35,6 +35,8 @@ def check_agent(agent: Any, job_name: Any) -> None:
     """Raises for arguments that name no agent or no job."""
     if agent is not None and not isinstance(agent, str | os.PathLike):
         raise TypeError(f"agent should be None, 'auto' or the path of a socket, got {agent!r}")
+    if agent is not None and not os.fspath(agent):
+        raise ValueError("agent='' names no socket; pass its path, or 'auto', or leave agent out")
     if job_name is not None and not isinstance(job_name, str):
         raise TypeError(f"job_name should be a string, got {job_name!r}")
     if job_name is not None and agent is None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
+
+if TYPE_CHECKING:
+    from sutler._selection import Selection
 
 #: How long the measurement before the first epoch may take, roughly. An epoch of a dataset that is worth caching takes
 #: minutes, and a wrong split costs a good part of each.
@@ -24,12 +27,14 @@ class AutoSplit:
         cache: _sutler.Cache,
         memory: int,
         threads: int,
+        selection: Selection | None = None,
     ) -> None:
         self._dataset = dataset
         self._pipeline = pipeline
         self._cache = cache
         self._memory = memory
         self._threads = max(1, threads)
+        self._selection = selection
         self._profile: str | None = None
         #: All of the budget is for encoded samples until something is known.
         self._split = (100, 0)
@@ -49,7 +54,8 @@ class AutoSplit:
             self._look_again(job)
 
     def _first(self) -> None:
-        if len(self._dataset) == 0:
+        served = len(self._dataset) if self._selection is None else self._selection.distinct()
+        if served == 0:
             return
         started = time.perf_counter()
         try:
@@ -61,6 +67,7 @@ class AutoSplit:
                 device_samples_per_s=None,
                 copies_bytes_max=self._memory,
                 seconds=MEASURE_SECONDS,
+                served=served,
             )
         except ValueError as error:
             # Whether bad samples end the training is for `errors=` to say, not for the planner.

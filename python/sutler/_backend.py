@@ -28,7 +28,7 @@ from sutler._text_backend import TextBackend
 from sutler._threads import ThreadPool, wants_threads
 from sutler._volume_batches import VolumeBatches
 from sutler._worker import WorkerOptions
-from sutler.cache import AUTO, read_split
+from sutler.cache import AUTO, open_cache
 from sutler.datasets import NativeDataset
 from sutler.detection import CocoDetection
 from sutler.text import TextLines
@@ -149,24 +149,12 @@ class NativeBackend:
         wanted = self._cache_wanted
         if wanted is None:
             return None
-        if self._dataset.content != "images":
-            raise ValueError(
-                f"cache keeps images, and {type(self._dataset).__name__} holds {self._dataset.content}; leave cache "
-                "out, and let the page cache of the system keep the files"
-            )
-        encoded, decoded, _ = read_split(wanted.split)
-        cache = _sutler.Cache(
-            self._dataset._native,
-            budget_bytes=wanted.memory,
-            encoded_percent=encoded,
-            decoded_percent=decoded,
-            policy=wanted.policy,
-            seed=self._seed,
-            any_split=wanted.split == AUTO,
-        )
+        native = self._dataset._native
+        cache = open_cache(wanted, len(native), self._dataset.content, self._seed)
         if wanted.split == AUTO:
-            native = self._dataset._native
-            self._auto = AutoSplit(native, self._pipeline, cache, wanted.memory, self._threads)
+            self._auto = AutoSplit(
+                native, self._pipeline, cache, wanted.memory, self._threads, self._selection
+            )
         return cache
 
     def cache_figures(self) -> dict[str, Any] | None:

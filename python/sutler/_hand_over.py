@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import math
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 #: An order that says this never has its sample make room.
 NEVER = 2**64 - 1
+
+#: What a sample does before its first transform.
+FIRST_STEP = "load"
 
 
 class Dropped(BaseException):
@@ -53,14 +57,28 @@ class _Sample:
 
     #: From when on it makes sense to ask whether others are to go first.
     asks_from: float
+    #: When the step at hand began, and what it is called.
+    begun: float
+    name: str = FIRST_STEP
+    #: The steps that are done: what they are called, and how many microseconds each took.
+    names: list[str] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
     dropped: bool = False
+
+    def begin(self, name: str | None, now: float) -> None:
+        """The step at hand ends, and another one begins."""
+        self.names.append(self.name)
+        self.times.append(int(1e6 * (now - self.begun)))
+        self.name = name or f"step {len(self.names) + 1}"
+        self.begun = now
 
 
 class Turns:
     """The threads of a worker process, of which one runs.
 
     Args:
-        ask: Asks the trainer whether a sample makes room, which would have this token from then on.
+        ask: Asks the trainer whether a sample makes room, which would have this token from then on and has so many
+            steps behind it.
         suspend: Notes all that belongs to a sample and is not on its thread's stack; returns what brings it back, or
             `None` where the sample cannot make room now.
         serve: The worker's conversation with the trainer, for ever.
@@ -68,7 +86,7 @@ class Turns:
 
     def __init__(
         self,
-        ask: Callable[[int], bool],
+        ask: Callable[[int, int], bool],
         suspend: Callable[[], Callable[[], None] | None],
         serve: Callable[[], None],
     ) -> None:
@@ -86,29 +104,42 @@ class Turns:
         self._error: BaseException | None = None
 
     @contextmanager
-    def sample(self, asks_after: int) -> Iterator[None]:
+    def sample(self, asks_after: int) -> Iterator[_Sample]:
         """A sample is prepared inside; it may make room once it has taken so many microseconds."""
-        sample = self._sample = _Sample(time.perf_counter() + asks_after / 1e6)
+        now = time.perf_counter()
+        asks_from = math.inf if asks_after == NEVER else now + asks_after / 1e6
+        sample = self._sample = _Sample(asks_from, now)
         try:
-            yield
+            yield sample
         finally:
             self._sample = None
         if sample.dropped:  # whoever catches everything has caught that, too
             raise Dropped
+        if sample.names:  # what nobody divided into steps has none
+            sample.begin(None, time.perf_counter())
 
-    def between(self) -> None:
+    def begin(self, name: str) -> None:
+        """The sample's first transform begins: what comes before it is a step of its own, where none makes room."""
+        sample = self._sample
+        if sample is not None and threading.get_ident() == self._running:
+            sample.begin(name, time.perf_counter())
+
+    def between(self, name: str | None = None) -> None:
         """The sample is between two steps: it makes room here, if it has taken long and the trainer says so."""
         sample = self._sample
-        if sample is None or time.perf_counter() < sample.asks_from:
+        if sample is None or threading.get_ident() != self._running:
+            return  # nobody's sample, or a thread that the dataset has started
+        now = time.perf_counter()
+        sample.begin(name, now)
+        if now < sample.asks_from:
             return
-        if threading.get_ident() != self._running:
-            return  # a thread that the dataset has started
         resume = self._suspend()
         if resume is None:
             return
         self._tokens += 1
         token = self._tokens
-        if not self._ask(token):
+        if not self._ask(token, len(sample.times)):
+            sample.begun = time.perf_counter()
             return
         left = time.perf_counter()
         pause = self._standing[token] = _Pause()
@@ -121,6 +152,7 @@ class Turns:
         sample.asks_from += time.perf_counter() - left
         self._sample = sample
         resume()
+        sample.begun = time.perf_counter()
 
     def go_on(self, token: int) -> None:
         """Gives the turn to a sample that stands, and waits for another."""
@@ -199,7 +231,7 @@ def enter(turns: Turns) -> None:
     _teach_torchvision()
 
 
-def yield_point() -> None:
+def yield_point(name: str | None = None) -> None:
     """Call it in a dataset's ``__getitem__`` between two steps of which each may take long.
 
     With ``order="ready"``, a sample that takes much longer than most makes room here: its worker process takes up
@@ -209,9 +241,24 @@ def yield_point() -> None:
 
     The sample's random numbers are the same with and without. While it waits, other samples run in other threads of
     the worker, one at a time; so do not hold a lock over it.
+
+    Args:
+        name: What ``stats()["steps"]`` calls the step that begins here.
     """
     if _turns is not None:
-        _turns.between()
+        _turns.between(name)
+
+
+def begin_step(number: int, transform: Any) -> None:
+    """Transform ``number`` of a pipeline begins: a sample may make room here, but for the first one."""
+    if _turns is None:
+        return
+    function = getattr(transform, "lambd", transform)
+    name = getattr(function, "__name__", None) or type(transform).__name__
+    if number > 0:
+        _turns.between(name)
+    else:
+        _turns.begin(name)
 
 
 def _teach_torchvision() -> None:
@@ -227,8 +274,7 @@ def _teach_torchvision() -> None:
 def _steps(pipeline: Any) -> Iterator[Any]:
     """The transforms of a pipeline, with room for others between them."""
     for number, transform in enumerate(pipeline.transforms):
-        if number > 0:
-            yield_point()
+        begin_step(number, transform)
         yield transform
 
 

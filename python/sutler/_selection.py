@@ -63,6 +63,10 @@ class Selection:
             )
         return int(self.numbers[index])
 
+    def distinct(self) -> int:
+        """How many different samples it names."""
+        return len(np.unique(self.numbers))
+
     @functools.cached_property
     def digest(self) -> str:
         """A short name for the selection, by which a checkpoint knows it again."""

@@ -11,6 +11,7 @@ from sutler._epoch import Position
 from sutler._job_state import check_job_states
 from sutler._stream_state import check_stream_state, make_stream_state
 from sutler._words import counted
+from sutler.datasets import NativeDataset
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
@@ -53,6 +54,21 @@ def _samples(number: Any) -> str:
     return counted(number, "sample") if isinstance(number, int) else "an unknown number of samples"
 
 
+def _why_another(loader: Loader) -> str:
+    """What may have made another dataset of it."""
+    if loader._selection is not None:
+        return (
+            "The Subset names other samples, or files were added, removed or renamed in between; resume needs the same "
+            "Subset of the same listing."
+        )
+    if isinstance(loader.dataset, NativeDataset):
+        return (
+            "Files were added, removed or renamed in between, or the state is of a Subset; resume needs the same "
+            "listing."
+        )
+    return "Its class, its length or its own fingerprint was another then; resume needs the same dataset."
+
+
 def _saved(served: _sutler.Served | None) -> Any:
     return None if served is None else json.loads(served.save())
 
@@ -92,7 +108,7 @@ def _check_one(loader: Loader, state: Any) -> Position:
         raise ValueError(
             f"the state was saved for fingerprint {str(state['fingerprint'])[:8]} ({_samples(state['samples'])}); this "
             f"dataset is {loader._backend.fingerprint()[:8]} ({_samples(length_of(loader.dataset))}). "
-            "Files were added, removed or renamed in between; resume needs the same listing."
+            f"{_why_another(loader)}"
         )
     if state["sampling"] != expected["sampling"]:
         raise ValueError(

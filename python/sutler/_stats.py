@@ -62,6 +62,7 @@ def describe(loader: Loader) -> dict[str, Any]:
         "unique_fraction": loader._drawing.unique_fraction if loader._drawing else 1.0,
         "cache": metrics["cache"] if "cache" in metrics else loader._cache_figures(),
         "stages": dict(metrics.get("stages", [])),
+        "steps": [{"name": name} | times for name, times in metrics.get("steps", [])],
         "slow_share": metrics.get(
             "slow_share", {"threshold": 0.0, "mean": 0.0, "series": [], "batches_per_point": 1}
         ),

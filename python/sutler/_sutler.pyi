@@ -304,7 +304,7 @@ class Cache:
 
     def __new__(
         cls,
-        dataset: Dataset,
+        samples: int,
         *,
         budget_bytes: int,
         encoded_percent: int,
@@ -389,6 +389,7 @@ class Job:
         shuffle: int | None = None,
         pad: int | None = None,
         pad_multiple: int = 1,
+        cache: Cache | None = None,
     ) -> Job: ...
     def use_workers(self, ways: Sequence[tuple[int, Handover | None, int | None]]) -> None: ...
     def hang_up(self) -> None: ...
@@ -562,6 +563,7 @@ def measure_profile(
     device_samples_per_s: float | None,
     copies_bytes_max: int | None,
     seconds: float,
+    served: int | None = None,
 ) -> tuple[str, str | None]: ...
 def compare_plans(profile: str, memory: int) -> tuple[str, str]: ...
 def choose_split(profile: str, memory: int, in_force: tuple[int, int] | None = None) -> str: ...

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
 from sutler._run import RunReader
 from sutler._text_batches import TextBatches
+from sutler.cache import open_cache
 
 if TYPE_CHECKING:
     from sutler._agent import AgentChoice
@@ -24,11 +26,6 @@ class TextBackend:
     agent: AgentChoice | None = None
 
     def __init__(self, loader: Loader, dataset: TextLines) -> None:
-        if loader.cache is not None:
-            raise ValueError(
-                "cache keeps images, and TextLines holds text; leave cache out, and let the page cache of the system "
-                "keep the files"
-            )
         if loader.order == "shared":
             raise ValueError(
                 "order='shared' is for images and sound; pass order='ready' to get lines as they get ready"
@@ -43,6 +40,16 @@ class TextBackend:
         one_by_one = not dataset.is_native or loader.collate_fn is not None or not loader._batched()
         self._pad = None if one_by_one or dataset.pack is not None else dataset.pad
         self.device_operations: list[dict[str, Any]] = []
+        self._cache_wanted = loader.cache
+        self._seed = loader.seed
+        #: Made at once, so that a size that cannot be had is known before training begins. It costs nothing until used.
+        self._cache = self._make_cache()
+
+    def _make_cache(self) -> _sutler.Cache | None:
+        """Where copies of lines are kept, also where they are packed: each epoch packs others together."""
+        if self._cache_wanted is None:
+            return None
+        return open_cache(self._cache_wanted, self._dataset._native.lines, "text", self._seed)
 
     def fingerprint(self) -> str:
         """The hash of the files' content, the tokenizer and the packing, and of which samples are served if not all."""
@@ -66,6 +73,7 @@ class TextBackend:
             shuffle=self._shuffle,
             pad=self._pad,
             pad_multiple=self._dataset.padded_length(1),
+            cache=self._cache,
         )
 
     def source(
@@ -75,8 +83,8 @@ class TextBackend:
         return TextBatches(loader, self._dataset, RunReader(loader, run, feed), epoch)
 
     def cache_figures(self) -> dict[str, Any] | None:
-        """There is no cache."""
-        return None
+        """What the cache holds, if there is one."""
+        return None if self._cache is None else json.loads(self._cache.figures())
 
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
         """Threads are always ready."""
@@ -92,10 +100,12 @@ class TextBackend:
         """Threads stay."""
 
     def forget(self) -> None:
-        """Files may be read by a parent and a child at the same time."""
+        """Files may be read by a parent and a child at the same time; the cache is the parent's."""
+        self._cache = self._make_cache()
 
     def hang_up(self, job: _sutler.Job) -> None:
         """Threads end by themselves."""
 
     def end(self) -> None:
-        """There is nothing else to end."""
+        """Nobody needs the cache any more."""
+        self._cache = None

@@ -113,7 +113,12 @@ def _asked(asked: int | str, name: str, native: _sutler.Tokenizer | None) -> int
                 f"the tokenizer has no token {asked!r}; pass {name}= with another or with a number"
             )
         return number
-    if name == "eos" and native is not None and (asked < 0 or native.token(asked) is None):
+    if asked < 0:
+        raise ValueError(
+            f"{name} is the number of a token, which is never negative, got {asked}; lengths and attention_mask=True "
+            "tell which tokens are padding"
+        )
+    if name == "eos" and native is not None and native.token(asked) is None:
         raise ValueError(
             f"the tokenizer has no token number {asked}; its numbers are below {native.vocabulary}"
         )

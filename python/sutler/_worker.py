@@ -124,6 +124,9 @@ class Worker:
         self._cache: _sutler.CacheReader | None = None
         #: Of each sample of the order, where its deterministic part came from.
         self._prepared: list[tuple[int, int, int]] = []
+        #: Of each sample of the order, what its steps took, in microseconds; and what they are called.
+        self._steps: list[list[int]] = []
+        self._step_names: list[str] = []
         self._rng: WorkerRng = get_worker_info().rng
         self._turns = Turns(self._ask_whether_to_stand, self._suspend, self.serve)
         self._open_mailbox()
@@ -204,8 +207,8 @@ class Worker:
             self._take_order(body)
             self._flush()
 
-    def _ask_whether_to_stand(self, token: int) -> bool:
-        self._say(b"B", struct.pack("<Q", token))
+    def _ask_whether_to_stand(self, token: int, done: int) -> bool:
+        self._say(b"B", struct.pack("<QQ", token, done))
         self._flush()
         header, _ = self._receive(9)
         return header[:1] == b"H"
@@ -214,12 +217,12 @@ class Worker:
         """Notes what belongs to the sample at hand; `None` while something of it is in the mailbox."""
         if self._position != MAILBOX_START or self._replies:
             return None
-        prepared = self._prepared
+        prepared, steps = self._prepared, self._steps
         own = self._rng.suspend()
         generators = _generators.save(list(_generators.marks()))
 
         def resume() -> None:
-            self._prepared = prepared
+            self._prepared, self._steps = prepared, steps
             self._position = MAILBOX_START
             self._rng.resume(own)
             _generators.restore(generators)
@@ -264,6 +267,7 @@ class Worker:
         keys = [self._keys.get(number, number) for number in numbers]
         self._position = MAILBOX_START
         self._prepared = [NOTHING] * count
+        self._steps = [[] for _ in range(count)]
         self._mark(0)
         samples = self._samples(epoch, keys, numbers, marks, asks_after)
         # Where a worker died over a sample, what is left of its batch comes in parts, and the trainer collates.
@@ -308,11 +312,13 @@ class Worker:
         for step, key in enumerate(keys):
             self._begin(key)
             mark = marks[step] if marks else None
-            if asks_after == NEVER:
-                sample = self._get_or_raised(epoch, step, key, numbers[step], mark, together)
-            else:
-                with self._turns.sample(asks_after):
+            if self._options.hand_over:
+                with self._turns.sample(asks_after) as turn:
                     sample = self._get_or_raised(epoch, step, key, numbers[step], mark, together)
+                self._name_steps(turn.names)
+                self._steps[step] = turn.times
+            else:
+                sample = self._get_or_raised(epoch, step, key, numbers[step], mark, together)
             yield sample
             self._mark(step + 1)
 
@@ -354,6 +360,18 @@ class Worker:
                 self._prepared[step] = (MADE[0], *self._leave_prepared(number, *pack(prepared, key)))
         self._seed(sample_seed(self._options.sample_seed, epoch, key))
         return parts.augment(key, prepared)
+
+    def _name_steps(self, names: list[str]) -> None:
+        """Tells what the steps are called; one with several names, as samples go different ways, has its number."""
+        known = self._step_names
+        if names == known[: len(names)]:
+            return
+        for index, name in enumerate(names):
+            if index == len(known):
+                known.append(name)
+            elif known[index] != name:
+                known[index] = f"step {index + 1}"
+        self._say(b"N", "\n".join(name.replace("\n", " ") for name in known).encode(errors="replace"))
 
     def _begin(self, key: Any) -> None:
         """A sample is about to be prepared."""
@@ -420,7 +438,10 @@ class Worker:
         self._say(b"E", struct.pack("<QQ", *where) + text.encode(errors="replace"))
 
     def _say_done(self, step: int, in_block: int, start: int, size: int) -> None:
-        self._say(b"R", struct.pack("<6Q", in_block, start, size, *self._prepared[step]))
+        times = self._steps[step]
+        self._say(
+            b"R", struct.pack(f"<{6 + len(times)}Q", in_block, start, size, *self._prepared[step], *times)
+        )
 
     def _leave_exception(self, exception: Any) -> tuple[int, int]:
         return self._leave_parts(len(exception), lambda target: _copy(target, exception))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -279,7 +280,17 @@ class AspectGroups(EpochBatches):
         part = selection_of(dataset)
         given: Any = origin.aspect_ratios if isinstance(origin, CocoDetection) else dataset
         ratios = [float(ratio) for ratio in (given if part is None else [given[n] for n in part.numbers])]
-        self.thresholds = sorted(float(threshold) for threshold in thresholds)
+        try:
+            self.thresholds = sorted(float(threshold) for threshold in thresholds)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"thresholds should be a list of numbers such as [1.0], got {thresholds!r}"
+            ) from None
+        if not all(0 < threshold < math.inf for threshold in self.thresholds):  # nor a NaN
+            raise ValueError(
+                "thresholds are widths over heights, and should be positive numbers such as 1.0, which is between "
+                f"upright and oblong; got {thresholds!r}"
+            )
         if not all(ratio > 0 for ratio in ratios):  # nor a NaN
             raise ValueError(
                 "a picture's width over height should be a positive number, and one of these is not"

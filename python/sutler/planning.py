@@ -6,11 +6,15 @@ import json
 import numbers
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
+from sutler._selection import origin_of, selection_of
 from sutler.cache import read_size
 from sutler.datasets import NativeDataset
+
+if TYPE_CHECKING:
+    from torch.utils.data import Subset
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class Plan:
 
 
 def plan(
-    dataset: NativeDataset,
+    dataset: NativeDataset | Subset[Any],
     *,
     memory: int | str,
     jobs: int = 1,
@@ -90,7 +94,8 @@ def plan(
     be prepared are left out, with a warning.
 
     Args:
-        dataset: A native dataset, such as :class:`sutler.ImageFolder`.
+        dataset: A native dataset, such as :class:`sutler.ImageFolder`, or a ``Subset`` of one: then samples of the
+            whole dataset are measured, and as many are planned for as the part has.
         memory: The budget: a number of bytes, or text such as ``"8GiB"``.
         jobs: How many jobs train on the dataset at the same time and share what is prepared.
         batch_size: Samples per batch; it matters only together with ``step_time``.
@@ -110,14 +115,15 @@ def plan(
         >>> len(found.splits), found.profile["samples"], found.best.predicted > 0
         (5151, 16, True)
     """
-    if not isinstance(dataset, NativeDataset):
+    native = origin_of(dataset)
+    if not isinstance(native, NativeDataset):
         raise TypeError(
             "plan measures native datasets (sutler.ImageFolder, sutler.Manifest), and "
             f"{type(dataset).__module__}.{type(dataset).__qualname__} is none"
         )
-    if dataset.content != "images":
+    if native.content != "images":
         raise TypeError(
-            f"plan measures images, and {type(dataset).__name__} holds {dataset.content}, of which nothing is kept"
+            f"plan measures images, and {type(native).__name__} holds {native.content}, of which nothing is kept"
         )
     for name, value in (("jobs", jobs), ("batch_size", batch_size), ("num_workers", num_workers)):
         if name == "num_workers" and value is None:
@@ -135,14 +141,18 @@ def plan(
             raise ValueError(f"{name} should be a positive number of seconds, got {seconds!r}")
     threads = _sutler.usable_cores() if num_workers is None else num_workers
     budget = read_size(memory)
+    part = selection_of(dataset)
+    if part is not None and part.distinct() == 0:
+        raise ValueError("the Subset names no sample, so there is nothing to plan for")
     profile, complaint = _sutler.measure_profile(
-        dataset._native,
-        dataset._pipeline,
+        native._native,
+        native._pipeline,
         threads=threads,
         jobs=jobs,
         device_samples_per_s=None if step_time is None else jobs * batch_size / step_time,
         copies_bytes_max=None,
         seconds=time,
+        served=None if part is None else part.distinct(),
     )
     if complaint is not None:
         warnings.warn(complaint, stacklevel=2)

@@ -334,6 +334,12 @@ def test_without_an_agent_auto_says_one_line_and_a_path_is_an_error(
         assert_same(batches(loader), batches(embedded))
     with pytest.raises(ConnectionError, match="there is no such socket"):
         sutler.Loader(dataset(photos), **COMMON, agent=tmp_path / "nobody.sock")
+    (tmp_path / "plain").touch()
+    for no_socket in (tmp_path / "plain", tmp_path):
+        with pytest.raises(ConnectionError, match=r": that is no socket; start one"):
+            sutler.Loader(dataset(photos), **COMMON, agent=no_socket)
+    with pytest.raises(ValueError, match="agent='' names no socket"):
+        sutler.Loader(dataset(photos), **COMMON, agent="")
 
 
 def test_a_dataset_written_in_python_stays_here(agent: Agent) -> None:

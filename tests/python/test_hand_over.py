@@ -146,6 +146,20 @@ def test_the_steps_of_a_pipeline_are_places_to_make_room(pipeline: Any) -> None:
     assert not stayed
 
 
+def test_the_steps_of_a_pipeline_are_timed_by_name() -> None:
+    dataset = Piped(sutler.transforms.Compose([step] * 5))
+    loader = Loader(dataset, batch_size=4, num_workers=1, order="ready", hand_over=True)
+    assert loader.stats()["steps"] == []
+    served = sum(len(rows) for rows, _ in loader)
+    steps = loader.stats()["steps"]
+    assert [entry["name"] for entry in steps] == ["load", *["step"] * 5]
+    assert all(entry["count"] == served and 0 <= entry["p50"] <= entry["p99"] for entry in steps)
+    assert all(set(entry) == {"name", "count", "mean", "p50", "p95", "p99"} for entry in steps)
+    plain = Loader(dataset, batch_size=4, num_workers=1)
+    assert sum(len(rows) for rows, _ in plain) == served
+    assert plain.stats()["steps"] == []
+
+
 class Failing(Draws):
     """Raises in the middle of slow samples, and ends its process once."""
 

@@ -159,8 +159,18 @@ def test_a_state_of_another_part_is_refused(augmented: sutler.ImageFolder) -> No
     first, second = Subset(augmented, PART), Subset(augmented, PART[::-1])
     with sutler.Loader(first) as one, sutler.Loader(second) as other, sutler.Loader(augmented) as whole:
         assert len({loader._backend.fingerprint() for loader in (one, other, whole)}) == 3
-        with pytest.raises(ValueError, match="the state was saved for fingerprint"):
+        with pytest.raises(
+            ValueError, match=r"the state was saved for fingerprint .*The Subset names other samples"
+        ):
             other.load_state_dict(one.state_dict())
+        with pytest.raises(ValueError, match="or the state is of a Subset"):
+            whole.load_state_dict(one.state_dict())
+    with (
+        sutler.Loader([1, 2]) as two,
+        sutler.Loader([1, 2, 3]) as three,
+        pytest.raises(ValueError, match="Its class, its length or its own fingerprint was another then"),
+    ):
+        three.load_state_dict(two.state_dict())
 
 
 def test_transforms_and_labels_in_python_are_those_of_the_dataset(photos: Path) -> None:

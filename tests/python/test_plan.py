@@ -12,6 +12,7 @@ import sutler
 from sutler import Cache, Loader, _sutler
 from sutler import transforms as T  # noqa: N812 - as users write it
 from sutler.testing import make_photos, set_rate, throttled
+from torch.utils.data import Subset
 
 MEASURED = {
     "encoded_bytes",
@@ -133,6 +134,13 @@ def test_arguments_of_the_wrong_type_are_named(
 def test_only_native_datasets_are_planned_for() -> None:
     with pytest.raises(TypeError, match="list is none"):
         sutler.plan([1, 2, 3], memory="1MiB")  # type: ignore[arg-type]
+
+
+def test_a_part_is_planned_for_by_its_length(dataset: sutler.ImageFolder) -> None:
+    found = sutler.plan(Subset(dataset, [1, 3, 3, 5]), memory="1MiB", time=0.1)
+    assert found.profile["samples"] == 3, "one of them is there twice"
+    with pytest.raises(ValueError, match="the Subset names no sample"):
+        sutler.plan(Subset(dataset, []), memory="1MiB", time=0.1)
 
 
 def test_a_dataset_without_a_good_sample_says_so(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sutler.testing import make_photos
+from sutler.testing import make_photos, make_tones
 
 from benchmarks import convergence, reads
 from benchmarks.__main__ import main
@@ -80,7 +81,7 @@ def test_convergence_says_what_differs_and_what_does_not() -> None:
         for order, accuracy in [("strict", 0.7), ("shared", 0.7), ("sorted", 0.1)]
         for seed in range(8)
     ]
-    said = "\n".join(convergence._summary(arguments, trainings))
+    said = "\n".join(convergence._summary(arguments, "some", trainings))
     assert "of shared from strict, corrected for two statistics: p 1.000, reached" in said
     assert "control: sorted order against strict: told apart, as it should be" in said
     # Far less than seeds differ by among themselves, but the same for each.
@@ -88,14 +89,16 @@ def test_convergence_says_what_differs_and_what_does_not() -> None:
         convergence.Training(each.order, each.seed, [each.final - 0.002 * (each.order == "shared")], 1.0)
         for each in trainings
     ]
-    said = "\n".join(convergence._summary(arguments, worse))
+    said = "\n".join(convergence._summary(arguments, "some", worse))
     slower = [
         convergence.Training(
             each.order, each.seed, [each.final - 0.1 * (each.order == "shared"), each.final], 1.0
         )
         for each in trainings
     ]
-    assert "p 0.016, missed" in "\n".join(convergence._summary(arguments, slower)), "it ends alike, but later"
+    assert "p 0.016, missed" in "\n".join(convergence._summary(arguments, "some", slower)), (
+        "it ends alike, but later"
+    )
     assert "of shared from strict, corrected for two statistics: p 0.016, missed" in said
 
 
@@ -110,3 +113,28 @@ def test_signs_tell_what_differs_from_what_does_not() -> None:
     assert sum(p < 0.1 for p in drawn) < 0.16 * len(drawn)
     # Where there are too many ways, a part of them is drawn.
     assert 0 < convergence.paired_p([rng.gauss(3, 1) for _ in range(20)]) < 0.001
+
+
+def test_convergence_on_speech_tells_how_far_samples_moved(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A process for each training would import torch again, which takes longer than the rest.
+    monkeypatch.setattr(convergence, "ProcessPoolExecutor", lambda count, _: ThreadPoolExecutor(count))
+    make_tones(tmp_path / "speech", count=40, classes=10)
+    options = ("--epochs", "1", "--seeds", "1", "--batch-size", "4", "--orders", "strict,ready")
+    printed, figures = bench("convergence", "--speech", str(tmp_path / "speech"), *options)
+    assert [run["order"] for run in figures["trainings"]] == ["strict", "ready"]
+    assert "32 spoken digits, 7 of them slow" in printed
+    [moved] = figures["moved"]
+    assert 0 <= moved["share"] <= 1
+    assert moved["latest"] <= 8, "a sample is later than it may be"
+    assert "of the samples came in another batch than in strict order" in printed
+    assert main(["convergence", "--speech", str(tmp_path), "--orders", "shared"]) == 1
+
+
+def test_moves_are_counted_in_batches() -> None:
+    strict = [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0]]
+    assert convergence.moves(strict, strict, 2) == convergence.Moves(0.0, 0.0, 0)
+    # Sample 1 comes two batches later than it should, 2 and 4 one earlier; the second epoch is as it should be.
+    served = [[0, 2, 3, 4, 5, 1], strict[1]]
+    assert convergence.moves(served, strict, 2) == convergence.Moves(3 / 12, 4 / 3, 2)

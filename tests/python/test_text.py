@@ -441,8 +441,6 @@ def test_wrong_arguments_are_explained(
     dataset = sutler.TextLines(corpus, byte_level)
     with pytest.raises(IndexError):
         dataset[300]
-    with pytest.raises(ValueError, match="holds text"):
-        sutler.Loader(dataset, cache="1MiB")
     with pytest.raises(ValueError, match="order='shared' is for images and sound"):
         sutler.Loader(dataset, order="shared")
     with pytest.raises(TypeError, match="holds text"):

@@ -223,6 +223,7 @@ impl JobArguments {
             limits: Limits::default(),
             seed: 0,
             cache: None,
+            sizes: Arc::default(),
         })
     }
 

@@ -35,7 +35,7 @@ struct Volumes {
     /// Where the prepared ones go.
     #[arg(value_name = "DST")]
     destination: PathBuf,
-    /// Distances of values along the axes, in millimetres.
+    /// Distances of values along the axes, in millimetres, such as 1,1,1.
     #[arg(long, value_name = "D,H,W", default_value = "1.6,1.2,1.2", value_parser = numbers::<f64, 3>)]
     spacing: [f64; 3],
     /// The least and the largest value that are kept.

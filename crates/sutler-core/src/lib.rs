@@ -39,7 +39,8 @@ pub use form::Form;
 pub use groups::{GroupSpec, group_batches};
 pub use keep::{Admission, KeepStats, Keeper, Partition, PartitionError, Policy, ShelfStats, divide};
 pub use lanes::{
-    Durations, Experience, Hints, Lanes, SlowShare, Traffic, Turn, Verdict as LaneVerdict, Waiting,
+    Durations, Experience, Hints, Lanes, STEPS_MAX, SlowShare, Step, StepTimes, Traffic, Turn,
+    Verdict as LaneVerdict, Waiting,
 };
 pub use ledger::{Ledger, LedgerError, SavedLedger};
 pub use order::{BatchPlan, EpochPlan, JobCursor, JobSpec, OrderError};

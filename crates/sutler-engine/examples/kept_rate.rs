@@ -159,6 +159,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 limits: Limits::default(),
                 seed: 0,
                 cache,
+                sizes: Arc::default(),
             };
             (way, preparation)
         });

@@ -1,13 +1,16 @@
-//! Sound: fetch, draw, decode, transform; and what the headers of a dataset's files say.
+//! Sound: draw, fetch, decode, transform, or a shorter way from a copy that was kept; and what the headers of a dataset's files say.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use sutler_core::{Hints, SampleId, SampleRng};
-use sutler_media::audio::{self, Header, Limits, Pipeline, Plan, Worker};
+use sutler_core::{Form, Hints, SampleId, SampleRng};
+use sutler_media::audio::{self, DecodedForm, Header, Limits, Pipeline, Plan, Worker};
+use sutler_store::cache::Cache;
 use sutler_store::{ReadBuffer, Source};
 
+use crate::copies::{Fetched, Fetching, give_back_giant, kept_as, read_copy, seat};
+use crate::preparation::Laps;
 use crate::{
     Boundary, Failure, Likeness, NoBoundary, Padding, Place, Preparation, Preparer, Progress, RowSpec,
     SampleRecord, Target, Unfinished,
@@ -31,6 +34,8 @@ pub struct AudioPreparation {
     pub seed: u64,
     /// How clips of different lengths become one block, if they do.
     pub padding: Option<Padding>,
+    /// Where copies of samples are kept, if they are.
+    pub cache: Option<Arc<Cache>>,
 }
 
 impl Preparation for AudioPreparation {
@@ -42,7 +47,11 @@ impl Preparation for AudioPreparation {
         self.padding
     }
 
-    /// Only jobs that do the same share anything: sound has no form between the file and the finished sample that is kept.
+    fn kept_as(&self, sample: SampleId) -> Form {
+        kept_as(self.cache.as_deref(), sample)
+    }
+
+    /// Only jobs that do the same share a window: for others nothing is left there but what the cache keeps.
     fn likeness(&self) -> Likeness {
         let finished = format!("{:?} {}", self.pipeline, self.mono);
         Likeness { decoded: finished.clone(), finished, decoded_on_the_way: false }
@@ -50,9 +59,17 @@ impl Preparation for AudioPreparation {
 
     /// The size of the file, and how long the clip will be by the speed that is drawn for it.
     fn hints(&self, sample: SampleId, epoch: u32) -> Hints {
+        if self.kept_as(sample) == Form::Decoded {
+            return Hints::default();
+        }
         let mut plan = Plan::default();
         self.pipeline.draw(&mut SampleRng::new(self.seed, epoch, sample), &mut plan);
         hints(self.source.encoded_bytes(sample), &plan)
+    }
+
+    fn steps(&self) -> Vec<String> {
+        let ops = self.pipeline.ops().iter().map(|op| op.name().to_owned());
+        std::iter::once("decode".to_owned()).chain(ops).collect()
     }
 
     fn label(&self, sample: SampleId) -> i64 {
@@ -64,20 +81,29 @@ impl Preparation for AudioPreparation {
     }
 
     fn preparer(&self) -> Box<dyn Preparer> {
-        Box::new(AudioPreparer {
-            preparation: self.clone(),
-            buffer: ReadBuffer::default(),
+        let tools = Tools {
             worker: Worker::new(self.limits, self.mono),
             plan: Plan::default(),
-        })
+            form: DecodedForm::new(&self.pipeline, self.mono),
+            decoded: Vec::new(),
+        };
+        Box::new(AudioPreparer { preparation: self.clone(), fetching: Fetching::default(), tools })
     }
 }
 
 struct AudioPreparer {
     preparation: AudioPreparation,
-    buffer: ReadBuffer,
+    fetching: Fetching,
+    tools: Tools,
+}
+
+/// What a worker has for the clip at hand.
+struct Tools {
     worker: Worker,
     plan: Plan,
+    form: DecodedForm,
+    /// The decoded copy that is read or made.
+    decoded: Vec<u8>,
 }
 
 /// A clip that stands before operation `next`.
@@ -88,11 +114,34 @@ struct Standing {
 }
 
 /// A sample and all that concerns it on its way.
-type Part<'a> = (SampleId, &'a mut dyn Place, &'a mut SampleRecord, &'a mut dyn Boundary);
+struct Part<'a> {
+    sample: SampleId,
+    place: &'a mut dyn Place,
+    record: &'a mut SampleRecord,
+    boundary: &'a mut dyn Boundary,
+    /// What it was decoded from, where its copy may be kept once it has proved to be good.
+    offered: Option<Offered<'a>>,
+}
+
+struct Offered<'a> {
+    cache: &'a Cache,
+    fetched: Fetched<'a>,
+    /// Whether there is a decoded copy that is of no use here.
+    foreign: bool,
+}
+
+/// Where a clip was found.
+enum Recalled {
+    /// In its decoded form.
+    Yes,
+    /// In one that was kept for other operations.
+    Foreign,
+    No,
+}
 
 fn hints(bytes: Option<u64>, plan: &Plan) -> Hints {
     let size = bytes.map(|bytes| bytes as f64);
-    Hints { size, drawn: size.map(|size| size * plan.stretch()) }
+    Hints { size, drawn: size.map(|size| size * plan.stretch()), values: None }
 }
 
 impl Preparer for AudioPreparer {
@@ -114,21 +163,30 @@ impl Preparer for AudioPreparer {
         record: &mut SampleRecord,
         boundary: &mut dyn Boundary,
     ) -> Result<Progress, Failure> {
-        let Self { preparation, buffer, worker, plan } = self;
-        let AudioPreparation { source, pipeline, seed, .. } = &*preparation;
+        let mut laps = Laps::start();
+        let Self { preparation, fetching, tools } = self;
+        let AudioPreparation { source, pipeline, seed, cache, .. } = &*preparation;
         let failure = |kind, reason: String| Failure::new(sample, source.describe(sample), kind, reason);
 
-        let read = source.read(sample, buffer);
-        record.fetch = record.started.elapsed();
-        let bytes = read.map_err(|error| failure(error.kind(), error.to_string()))?;
-        record.storage_reads = 1;
-        record.storage_bytes = bytes.len() as u64;
-
-        pipeline.draw(&mut SampleRng::new(*seed, epoch, sample), plan);
-        record.hints = hints(Some(record.storage_bytes), plan);
-        worker.decode(bytes).map_err(|error| failure(error.kind(), error.to_string()))?;
+        pipeline.draw(&mut SampleRng::new(*seed, epoch, sample), &mut tools.plan);
+        let recalled = cache.as_deref().map_or(Recalled::No, |cache| tools.recall(cache, sample));
+        if let Recalled::Yes = recalled {
+            record.served = Form::Decoded;
+            record.decode = record.started.elapsed();
+            laps.end(0, record);
+            let part = Part { sample, place, record, boundary, offered: None };
+            return tools.transform(preparation, tools.form.prefix(), true, part);
+        }
+        let fetched = fetching
+            .fetch(&**source, cache.as_deref(), sample, record)
+            .map_err(|error| failure(error.kind(), error.to_string()))?;
+        record.hints = hints(Some(fetched.bytes.len() as u64), &tools.plan);
+        tools.worker.decode(fetched.bytes).map_err(|error| failure(error.kind(), error.to_string()))?;
         record.decode = record.started.elapsed().saturating_sub(record.fetch);
-        self.transform(0, true, (sample, place, record, boundary))
+        laps.end(0, record);
+        let foreign = matches!(recalled, Recalled::Foreign);
+        let offered = cache.as_deref().map(|cache| Offered { cache, fetched, foreign });
+        tools.transform(preparation, 0, true, Part { sample, place, record, boundary, offered })
     }
 
     fn go_on(
@@ -139,41 +197,75 @@ impl Preparer for AudioPreparer {
         record: &mut SampleRecord,
         boundary: &mut dyn Boundary,
     ) -> Result<Progress, Failure> {
+        let Self { preparation, tools, .. } = self;
         let Ok(standing) = unfinished.downcast::<Standing>() else {
-            return Err(self.failure(sample, "internal", "what was put aside of it is no clip".to_owned()));
+            let reason = "what was put aside of it is no clip".to_owned();
+            return Err(Failure::new(sample, preparation.describe(sample), "internal", reason));
         };
         let Standing { clip, plan, next } = *standing;
-        self.worker.take_up(clip);
-        self.plan = plan;
-        self.transform(next, false, (sample, place, record, boundary))
+        tools.worker.take_up(clip);
+        tools.plan = plan;
+        // What was read of it is another worker's, or gone: it is offered when it is read again.
+        let part = Part { sample, place, record, boundary, offered: None };
+        tools.transform(preparation, next, false, part)
     }
 }
 
-impl AudioPreparer {
-    fn failure(&self, sample: SampleId, kind: &'static str, reason: String) -> Failure {
-        Failure::new(sample, self.preparation.source.describe(sample), kind, reason)
+impl Tools {
+    /// Takes up a clip from its decoded copy, if there is one.
+    fn recall(&mut self, cache: &Cache, sample: SampleId) -> Recalled {
+        if !read_copy(cache, sample, Form::Decoded, &mut self.decoded) {
+            return Recalled::No;
+        }
+        if self.worker.recall(&self.form, &self.decoded) { Recalled::Yes } else { Recalled::Foreign }
+    }
+
+    /// Keeps the clip, which has all operations behind it that draw nothing, in the form there is room for.
+    fn keep(&mut self, sample: SampleId, offered: &Offered<'_>) {
+        let Offered { cache, fetched, foreign } = *offered;
+        let decoded_bytes = || Some(self.worker.decoded_bytes());
+        match seat(cache, sample, fetched, decoded_bytes, foreign) {
+            Some(seat) if seat.form() == Form::Decoded => {
+                self.worker.keep(&self.form, &mut self.decoded);
+                seat.commit(&[&self.decoded]);
+                give_back_giant(&mut self.decoded);
+            }
+            Some(seat) => seat.commit(&[fetched.bytes]),
+            None => {}
+        }
     }
 
     /// Runs the operations from `first` on and writes the result, unless others are to go first. One that was taken up again, and
     /// is not `fresh`, has work to do before it may be put aside once more.
     fn transform(
         &mut self,
+        preparation: &AudioPreparation,
         first: usize,
         fresh: bool,
-        (sample, place, record, boundary): Part<'_>,
+        part: Part<'_>,
     ) -> Result<Progress, Failure> {
+        let Part { sample, place, record, boundary, mut offered } = part;
         let begun = Instant::now();
-        let transform =
-            |this: &Self, error: audio::PipelineError| this.failure(sample, "transform", error.to_string());
-        for next in first..self.preparation.pipeline.ops().len() {
-            if (fresh || next > first) && boundary.parks() {
+        let mut laps = Laps::start();
+        let pipeline = &preparation.pipeline;
+        let failure = |error: audio::PipelineError| {
+            Failure::new(sample, preparation.describe(sample), "transform", error.to_string())
+        };
+        for next in first..pipeline.ops().len() {
+            if let Some(offered) = offered.take_if(|_| next == self.form.prefix()) {
+                self.keep(sample, &offered);
+            }
+            if (fresh || next > first) && boundary.parks(next + 1) {
                 record.augment += begun.elapsed();
                 let clip = self.worker.put_aside();
                 let plan = std::mem::take(&mut self.plan);
                 return Ok(Progress::Parked(Box::new(Standing { clip, plan, next })));
             }
-            let stepped = self.worker.step(&self.preparation.pipeline, &self.plan, next);
-            stepped.map_err(|error| transform(self, error))?;
+            self.worker.step(pipeline, &self.plan, next).map_err(failure)?;
+            laps.end(next + 1, record);
+        }
+        if let Some(offered) = offered {
+            self.keep(sample, &offered);
         }
         let shape = self.worker.shape();
         let out = match place.target() {
@@ -185,7 +277,8 @@ impl AudioPreparer {
                 &mut own.data[..]
             }
         };
-        self.worker.write(out).map_err(|error| transform(self, error))?;
+        self.worker.write(out).map_err(failure)?;
+        laps.end(pipeline.ops().len(), record);
         record.augment += begun.elapsed();
         Ok(Progress::Finished)
     }

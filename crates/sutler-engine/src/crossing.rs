@@ -81,7 +81,7 @@ impl<'a> Crossing<'a> {
 }
 
 impl Boundary for Crossing<'_> {
-    fn parks(&mut self) -> bool {
+    fn parks(&mut self, done: usize) -> bool {
         let worked = self.worked();
         // Most samples are quick, and never come to the lock.
         if self.asks_after().is_none_or(|after| worked <= after) {
@@ -89,7 +89,7 @@ impl Boundary for Crossing<'_> {
         }
         let Self { shared, ticket, waiting, in_lane, .. } = self;
         let parks = shared.with_run(ticket.run, |run| {
-            waiting.work = run.expect_more(worked);
+            waiting.work = run.expect_more(done, worked);
             run.makes_room(*waiting, in_lane)
         });
         self.parking = parks.unwrap_or(false);

@@ -67,6 +67,10 @@ impl Preparation for DetectionPreparation {
         self.images.hints(sample, epoch)
     }
 
+    fn steps(&self) -> Vec<String> {
+        self.images.steps()
+    }
+
     fn label(&self, sample: SampleId) -> i64 {
         self.images.label(sample)
     }

@@ -10,7 +10,9 @@ use crate::batch::BlockShape;
 use crate::framed::Frames;
 use crate::padded::Spares;
 use crate::pool::{Kind, Pool};
-use crate::{Arena, ArenaError, ErrorPolicy, Failure, Likeness, Metrics, Preparation, RowSpec};
+use crate::{
+    Arena, ArenaError, ErrorPolicy, Failure, Likeness, Metrics, Preparation, RowSpec, Snapshot, StageSummary,
+};
 
 /// What a job asks of the engine beside its samples.
 #[derive(Clone, Copy, Debug)]
@@ -179,6 +181,13 @@ impl Job {
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// All figures so far, those of the steps of the chain among them.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let steps = StageSummary::of_steps(self.experience().steps(), self.preparation.steps());
+        Snapshot { steps, ..self.metrics.snapshot() }
     }
 
     /// The memory a sample takes.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use sutler_core::{Course, Form, SampleId, SlowShare, Span};
+use sutler_core::{Course, Form, SampleId, SlowShare, Span, Step};
 
 use crate::batch::Outcome;
 use crate::timeline::{BatchEntry, SampleEntry, Timeline};
@@ -31,6 +31,26 @@ pub struct StageSummary {
     pub p95: f64,
     /// 99 of 100 were faster.
     pub p99: f64,
+}
+
+impl StageSummary {
+    /// What is known of one step of a chain.
+    fn of_step(step: &Step) -> Self {
+        let seconds = |share| step.durations().quantile(share).map_or(0.0, |at| at as f64 / 1e6);
+        Self {
+            count: step.count(),
+            mean: step.mean() / 1e6,
+            p50: seconds(0.50),
+            p95: seconds(0.95),
+            p99: seconds(0.99),
+        }
+    }
+
+    /// What is known of all steps, under their names; one that has none has its number.
+    pub(crate) fn of_steps(steps: &[Step], names: Vec<String>) -> Vec<(String, Self)> {
+        let numbered = (names.len()..).map(|index| format!("step {}", index + 1));
+        names.into_iter().chain(numbered).zip(steps.iter().map(Self::of_step)).collect()
+    }
 }
 
 /// What one worker has done.
@@ -160,6 +180,8 @@ pub struct Snapshot {
     pub fetched: u64,
     /// Time per sample in each stage.
     pub stages: Vec<(&'static str, StageSummary)>,
+    /// Time per sample in each step of its chain, where it is prepared in steps; see [`crate::Job::snapshot`].
+    pub steps: Vec<(String, StageSummary)>,
     /// How many of the samples in a batch were slow, over time.
     pub slow_share: SlowShareSummary,
     /// How often so many batches were finished when one was asked for: none, one, two and so on.
@@ -324,7 +346,7 @@ impl Metrics {
         self.totals().counted.counts()
     }
 
-    /// The figures so far.
+    /// The figures so far, but for those of the steps, which a job has elsewhere.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let totals = self.totals();

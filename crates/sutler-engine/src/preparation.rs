@@ -7,7 +7,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sutler_core::{Form, Hints, SampleId};
+use sutler_core::{Form, Hints, SampleId, StepTimes};
 
 use crate::{Arena, Failure, Framing, OwnSample, Padding};
 
@@ -77,6 +77,8 @@ pub struct SampleRecord {
     pub warned: bool,
     /// What [`Preparation::hints`] would have said of it.
     pub hints: Hints,
+    /// What each of its steps took, where it is prepared in steps: see [`Preparation::steps`].
+    pub steps: StepTimes,
 }
 
 impl SampleRecord {
@@ -93,6 +95,7 @@ impl SampleRecord {
             served: Form::Storage,
             warned: false,
             hints: Hints::default(),
+            steps: StepTimes::default(),
         }
     }
 
@@ -100,6 +103,26 @@ impl SampleRecord {
     #[must_use]
     pub fn work_micros(&self) -> u64 {
         u64::try_from((self.fetch + self.decode + self.augment).as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The clock that tells the steps of a sample apart.
+pub(crate) struct Laps {
+    since: Instant,
+}
+
+impl Laps {
+    /// A step begins.
+    pub fn start() -> Self {
+        Self { since: Instant::now() }
+    }
+
+    /// What was done since the last end was for this step.
+    pub fn end(&mut self, step: usize, record: &mut SampleRecord) {
+        let now = Instant::now();
+        let took = now.saturating_duration_since(self.since);
+        record.steps.add(step, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        self.since = now;
     }
 }
 
@@ -194,6 +217,11 @@ pub trait Preparation: Send + Sync {
         Hints::default()
     }
 
+    /// What the steps are called that samples are prepared in, in order; empty where there is but one.
+    fn steps(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The label that goes with a sample.
     fn label(&self, sample: SampleId) -> i64;
 
@@ -217,8 +245,9 @@ pub enum Progress {
 
 /// Whoever says whether a sample makes room for others.
 pub trait Boundary {
-    /// Asked between two transforms: whether the sample is to be put aside. Who is told so must do it.
-    fn parks(&mut self) -> bool;
+    /// Asked between two transforms, when this many steps are done: whether the sample is to be put aside. Who is told so must
+    /// do it.
+    fn parks(&mut self, done: usize) -> bool;
 
     /// How long a sample may take before there is any use in asking, and whether there ever is.
     fn asks_after(&self) -> Option<Duration>;
@@ -228,7 +257,7 @@ pub trait Boundary {
 pub struct NoBoundary;
 
 impl Boundary for NoBoundary {
-    fn parks(&mut self) -> bool {
+    fn parks(&mut self, _done: usize) -> bool {
         false
     }
 
@@ -359,6 +388,7 @@ pub struct SharedRow {
 }
 
 /// What became of a sample that was to be prepared elsewhere.
+#[allow(clippy::large_enum_variant)] // nearly all are the large one, and a box would cost each sample an allocation
 pub enum Elsewhere {
     /// It is done with.
     Answered {

@@ -393,7 +393,7 @@ impl RunState {
         for (row, &position) in entry.positions.iter().enumerate() {
             if let Some(record) = entry.batch.good_record(row) {
                 let (sample, took) = (entry.samples[row], record.work_micros());
-                experience.note(sample, &record.hints, took, FIRST_KEYED as usize);
+                experience.note(sample, &record.hints, &record.steps, took, FIRST_KEYED as usize);
             }
             let failed = entry.batch.failed(row);
             if let Some(membership) = &self.membership {

@@ -58,6 +58,7 @@ fn every_clip_is_padded_once_on_any_number_of_threads() {
                 mono: true,
                 seed: 0,
                 padding: Some(Padding::floats(-1.0)),
+                cache: None,
             };
             let options = JobOptions { order, errors: ErrorPolicy::Skip, ..options(4, 3) };
             let job = Job::new(Arc::new(preparation), options).unwrap();

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use sutler_core::{Fingerprint, Policy, SampleId, SampleRng};
-use sutler_engine::{Engine, ErrorPolicy, ImagePreparation, Job, Next, Served, Snapshot};
+use sutler_engine::{ErrorPolicy, ImagePreparation, Served};
 use sutler_media::{Layout, Limits, Pipeline, PipelineOptions};
 use sutler_store::cache::{Backing, Cache, CacheOptions};
 use sutler_store::{Files, FolderOptions, Io, Listing, ReadBuffer, Silent, Source, StoreError};
 
-use support::{PATIENCE, options, whole};
+use support::Loader;
 
 /// Files that count how often they are read.
 struct Samples {
@@ -112,6 +112,7 @@ fn preparation(source: &Arc<Samples>, ops: &str, cache: Option<Arc<Cache>>) -> I
         limits: Limits::default(),
         seed: 5,
         cache,
+        sizes: Arc::default(),
     }
 }
 
@@ -121,40 +122,9 @@ fn cache(source: &Samples, budget_bytes: u64, split: [u32; 2], policy: Policy) -
     Arc::new(Cache::new(&options).unwrap())
 }
 
-struct Loader {
-    engine: Engine,
-    job: Arc<Job>,
-    samples: u32,
-}
-
-impl Loader {
-    fn new(preparation: ImagePreparation, threads: usize, errors: ErrorPolicy) -> Self {
-        let samples = preparation.source.len() as u32;
-        let options = sutler_engine::JobOptions { errors, ..options(16, 3) };
-        let job = Job::new(Arc::new(preparation), options).unwrap();
-        Self { engine: Engine::new(threads).unwrap(), job, samples }
-    }
-
-    /// The ids and bytes of an epoch's batches.
-    fn epoch(&self, epoch: u32) -> Vec<(Vec<SampleId>, Vec<u8>)> {
-        let mut run = self.engine.start(&self.job, whole(self.samples, 16, epoch), epoch);
-        let mut batches = Vec::new();
-        loop {
-            match run.next(PATIENCE).unwrap() {
-                Next::Batch(batch) => {
-                    let own = || batch.take_owned().into_iter().flat_map(|sample| sample.data).collect();
-                    let bytes = batch.block().map_or_else(own, <[u8]>::to_vec);
-                    batches.push((batch.ids().to_vec(), bytes));
-                }
-                Next::End => return batches,
-                Next::TimedOut => panic!("no batch in {PATIENCE:?}"),
-            }
-        }
-    }
-
-    fn figures(&self) -> Snapshot {
-        self.job.metrics().snapshot()
-    }
+fn loader(preparation: ImagePreparation, threads: usize, errors: ErrorPolicy) -> Loader {
+    let samples = preparation.source.len() as u32;
+    Loader::new(Arc::new(preparation), samples, threads, errors)
 }
 
 proptest! {
@@ -169,9 +139,9 @@ proptest! {
     ) {
         let source = photos(40);
         let split = [encoded * 10, 100 - encoded * 10];
-        let plain = Loader::new(preparation(&source, ops, None), threads, ErrorPolicy::Raise);
+        let plain = loader(preparation(&source, ops, None), threads, ErrorPolicy::Raise);
         let kept = cache(&source, kibibytes << 10, split, policy);
-        let cached = Loader::new(preparation(&source, ops, Some(kept.clone())), threads, ErrorPolicy::Raise);
+        let cached = loader(preparation(&source, ops, Some(kept.clone())), threads, ErrorPolicy::Raise);
         for epoch in 0..4 {
             prop_assert_eq!(plain.epoch(epoch), cached.epoch(epoch), "epoch {}", epoch);
         }
@@ -193,9 +163,9 @@ fn with_room_for_all_storage_is_read_once() {
     let source = photos(30);
     for (split, ops) in [([100, 0], CROP), ([0, 100], CROP), ([0, 100], EVAL)] {
         let kept = cache(&source, 8 << 20, split, Policy::Pinned);
-        let loader = Loader::new(preparation(&source, ops, Some(kept)), 2, ErrorPolicy::Raise);
-        (0..3).for_each(|epoch| drop(loader.epoch(epoch)));
-        let figures = loader.figures();
+        let cached = loader(preparation(&source, ops, Some(kept)), 2, ErrorPolicy::Raise);
+        (0..3).for_each(|epoch| drop(cached.epoch(epoch)));
+        let figures = cached.figures();
         assert_eq!((figures.storage_reads, figures.storage_bytes), (30, source.bytes), "{split:?}");
         let expected = if split[0] > 0 {
             Served { storage: 30, encoded: 60, ..Served::default() }
@@ -213,12 +183,12 @@ fn misses(policy: Policy, c: f64, samples: u32, epochs: u32) -> Vec<f64> {
     let kept = (f64::from(samples) * c).round() as u64;
     let budget = kept * sutler_store::cache::Memory::footprint(1) + u64::from(samples) * 4 + 4096;
     let kept = cache(&source, budget, [100, 0], policy);
-    let loader = Loader::new(preparation(&source, NOTHING, Some(kept)), 2, ErrorPolicy::Raise);
+    let cached = loader(preparation(&source, NOTHING, Some(kept)), 2, ErrorPolicy::Raise);
     let mut before = 0;
     (0..epochs)
         .map(|epoch| {
-            drop(loader.epoch(epoch));
-            let reads = loader.figures().storage_reads;
+            drop(cached.epoch(epoch));
+            let reads = cached.figures().storage_reads;
             let missed = (reads - before) as f64 / f64::from(samples);
             before = reads;
             missed
@@ -264,9 +234,9 @@ fn random_replacement_settles_at_its_fixed_point() {
 fn a_damaged_copy_is_dropped_and_made_again() {
     let source = photos(20);
     for split in [[100, 0], [0, 100]] {
-        let plain = Loader::new(preparation(&source, CROP, None), 1, ErrorPolicy::Raise);
+        let plain = loader(preparation(&source, CROP, None), 1, ErrorPolicy::Raise);
         let kept = cache(&source, 8 << 20, split, Policy::Pinned);
-        let cached = Loader::new(preparation(&source, CROP, Some(kept.clone())), 2, ErrorPolicy::Raise);
+        let cached = loader(preparation(&source, CROP, Some(kept.clone())), 2, ErrorPolicy::Raise);
         assert_eq!(plain.epoch(0), cached.epoch(0));
         // Another process writes over the blocks, which are the end of the mapping.
         let memory = kept.memory();
@@ -290,14 +260,14 @@ fn a_bad_file_is_never_kept_and_always_reported() {
     let source = Samples::new(&files);
     for split in [[100, 0], [0, 100]] {
         let kept = cache(&source, 8 << 20, split, Policy::Pinned);
-        let loader = Loader::new(preparation(&source, CROP, Some(kept.clone())), 1, ErrorPolicy::Skip);
+        let cached = loader(preparation(&source, CROP, Some(kept.clone())), 1, ErrorPolicy::Skip);
         for epoch in 0..3 {
-            assert_eq!(loader.epoch(epoch).iter().map(|(ids, _)| ids.len()).sum::<usize>(), 9);
-            let failures = loader.job.failures();
+            assert_eq!(cached.epoch(epoch).iter().map(|(ids, _)| ids.len()).sum::<usize>(), 9);
+            let failures = cached.job.failures();
             assert_eq!(failures.len(), 1);
             assert_eq!((failures[0].sample, failures[0].kind), (SampleId(3), "truncated"));
         }
-        assert_eq!(loader.figures().storage_reads, 10 + 2, "the bad file is read in every epoch");
+        assert_eq!(cached.figures().storage_reads, 10 + 2, "the bad file is read in every epoch");
         let figures = kept.figures();
         assert_eq!(figures.encoded.entries + figures.decoded.entries, 9);
     }

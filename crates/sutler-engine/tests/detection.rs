@@ -17,7 +17,7 @@ use sutler_store::{CocoOptions, Files, Io, Listing, Silent};
 struct Always;
 
 impl Boundary for Always {
-    fn parks(&mut self) -> bool {
+    fn parks(&mut self, _done: usize) -> bool {
         true
     }
 
@@ -65,6 +65,7 @@ fn preparation(folder: &Path, operations: &str) -> Option<DetectionPreparation> 
         limits: Limits::default(),
         seed: 7,
         cache: None,
+        sizes: Arc::default(),
     };
     DetectionPreparation::of(&images, None).unwrap()
 }

@@ -84,7 +84,14 @@ fn a_slow_sample_makes_room_for_quick_ones() {
     }
     assert_eq!(served, 160);
     assert!(fake.parked.load(Ordering::SeqCst) > 0);
-    let share = job.metrics().snapshot().slow_share;
+    let snapshot = job.snapshot();
+    assert_eq!(snapshot.steps.len(), 8);
+    for (index, (name, step)) in snapshot.steps.iter().enumerate() {
+        assert_eq!((name, step.count), (&format!("step {}", index + 1), 160));
+        // One sample in ten takes a millisecond for each step, and the others a fortieth of that.
+        assert!(step.p50 < 30e-6 && step.p99 > 0.9e-3 && step.mean > step.p50, "{step:?}");
+    }
+    let share = snapshot.slow_share;
     assert!(share.threshold > 0.0 && share.mean > 0.02 && share.mean < 0.4, "{share:?}");
     assert_eq!(
         share.series.len() as u32 * share.batches_per_point,
@@ -113,7 +120,7 @@ fn an_epoch_that_is_called_off_leaves_nothing_standing() {
 struct Always;
 
 impl Boundary for Always {
-    fn parks(&mut self) -> bool {
+    fn parks(&mut self, _done: usize) -> bool {
         true
     }
 
@@ -187,6 +194,7 @@ fn sound_is_the_same_however_often_it_was_put_aside() {
         mono: true,
         seed: 11,
         padding: None,
+        cache: None,
     };
     for sample in 0..clips.len() as u32 {
         let (whole, none) = prepared(&preparation, sample, false);
@@ -220,6 +228,7 @@ fn pictures_are_the_same_when_they_were_put_aside() {
         limits: Limits::default(),
         seed: 4,
         cache: None,
+        sizes: Arc::default(),
     };
     for sample in 0..photos.len() as u32 {
         let (whole, none) = prepared(&preparation, sample, false);

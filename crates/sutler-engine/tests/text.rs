@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use sutler_core::Packing;
-use sutler_engine::{Engine, Job, JobOptions, Next, PackedPreparation, Planes, ServingOrder, count_tokens};
+use sutler_engine::{
+    BlockFormat, Engine, Job, JobOptions, Next, PackedPreparation, Planes, ServingOrder, count_tokens,
+};
 use sutler_media::text::{TextReader, Tokenizer};
 use sutler_store::{Lines, LinesOptions, Silent};
 
@@ -57,10 +59,9 @@ fn every_token_is_in_one_block_on_any_number_of_threads() {
                 source.clone(),
                 reader.clone(),
                 packing.clone(),
-                planes,
-                END,
-                -1,
+                BlockFormat { planes, end: END, padding: -1 },
                 Some(3),
+                None,
             );
             let job = Job::new(Arc::new(preparation), JobOptions { order, ..options(4, 3) }).unwrap();
             let engine = Engine::new(threads).unwrap();

@@ -175,7 +175,7 @@ fn a_crop_reads_its_slabs_and_no_more() {
 struct Always;
 
 impl Boundary for Always {
-    fn parks(&mut self) -> bool {
+    fn parks(&mut self, _done: usize) -> bool {
         true
     }
 

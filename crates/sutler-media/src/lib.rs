@@ -17,6 +17,6 @@ pub use image::boxes::MovedBox;
 pub use image::decoded::{DecodedForm, DecodedLayout, Rows};
 pub use image::op::{self, Op};
 pub use image::pipeline::{
-    DType, DecodedPixels, Layout, OutputSpec, Pipeline, PipelineError, PipelineOptions, Plan, Worker,
+    DType, DecodedPixels, Effort, Layout, OutputSpec, Pipeline, PipelineError, PipelineOptions, Plan, Worker,
 };
 pub use image::{Pixels, Rect, Size};

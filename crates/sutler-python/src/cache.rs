@@ -11,7 +11,6 @@ use sutler_store::cache::{
     Backing, CacheError, CacheOptions, Corrupt, Extent, MemoryError, Offer, Pieces, Reader,
 };
 
-use crate::dataset::Dataset;
 use crate::dlpack::take_descriptor;
 
 /// A cache for the samples of one dataset, as one pipeline or a dataset written in Python makes them.
@@ -53,12 +52,12 @@ fn copied<'py>(
 
 #[pymethods]
 impl Cache {
-    /// Room for `budget_bytes` in all, of which the shares are percentages; they may change later where that is said.
+    /// For so many samples; room for `budget_bytes` in all, of which the shares are percentages; they may change later where that is said.
     #[new]
-    #[pyo3(signature = (dataset, *, budget_bytes, encoded_percent, decoded_percent, policy, seed, any_split))]
+    #[pyo3(signature = (samples, *, budget_bytes, encoded_percent, decoded_percent, policy, seed, any_split))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn new(
-        dataset: &Dataset,
+        samples: u32,
         budget_bytes: u64,
         encoded_percent: u32,
         decoded_percent: u32,
@@ -69,7 +68,7 @@ impl Cache {
         let policy = read_policy(policy)?;
         let options = CacheOptions {
             budget_bytes,
-            samples: dataset.samples() as usize,
+            samples: samples as usize,
             split: [encoded_percent, decoded_percent],
             policy,
             seed,

@@ -156,7 +156,7 @@ impl Dataset {
         let source = self.samples_source();
         let limits = Limits { pixels_max, bytes_max: self.spec.bytes_max };
         let pipeline = Arc::clone(pipeline.image()?);
-        Ok(ImagePreparation { source, pipeline, layout, limits, seed, cache: None })
+        Ok(ImagePreparation { source, pipeline, layout, limits, seed, cache: None, sizes: Arc::default() })
     }
 
     /// What a worker does to the samples of this dataset.
@@ -179,6 +179,7 @@ impl Dataset {
                     mono,
                     seed,
                     padding: None,
+                    cache: None,
                 })
             }
             (Native::Volume(operations), MediaSpec::Volume { .. }) => {

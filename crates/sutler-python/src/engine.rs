@@ -344,7 +344,7 @@ impl Job {
     /// A job whose samples are lines of text, or blocks of them, in another order in every epoch if there is a seed to `shuffle` by. Lines are
     /// padded with the token `pad` to a multiple of `pad_multiple`, where it is given.
     #[staticmethod]
-    #[pyo3(signature = (text, *, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shuffle=None, pad=None, pad_multiple=1))]
+    #[pyo3(signature = (text, *, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shuffle=None, pad=None, pad_multiple=1, cache=None))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_text(
         text: &Text,
@@ -359,8 +359,10 @@ impl Job {
         shuffle: Option<u64>,
         pad: Option<i64>,
         pad_multiple: usize,
+        cache: Option<&Cache>,
     ) -> PyResult<Self> {
         let padding = pad.map(|value| Padding { fill: Fill::Integer(value), multiple: pad_multiple });
+        let cache = cache.map(|cache| Arc::clone(&cache.inner));
         let options = JobOptions {
             batch_size,
             batches_ahead,
@@ -370,7 +372,7 @@ impl Job {
             in_step,
             order: serving_order(lateness),
         };
-        let inner = sutler_engine::Job::new(text.preparation(shuffle, padding), options)
+        let inner = sutler_engine::Job::new(text.preparation(shuffle, padding, cache), options)
             .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
         let output = OutputSpec { dtype: DType::U8, size: None };
         let (work, samples, layout) = (Work::Here(inner), text.samples(), Layout::Nchw);
@@ -520,7 +522,7 @@ impl Job {
     /// All figures so far, as JSON.
     fn metrics(&self, py: Python<'_>) -> PyResult<String> {
         match &self.work {
-            Work::Here(job) => serde_json::to_string(&job.metrics().snapshot()).map_err(value_error),
+            Work::Here(job) => serde_json::to_string(&job.snapshot()).map_err(value_error),
             Work::Agent(job) => Ok(py.detach(|| job.metrics()).to_string()),
         }
     }

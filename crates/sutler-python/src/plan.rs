@@ -17,9 +17,9 @@ fn value_error(error: impl std::fmt::Display) -> PyErr {
 }
 
 /// What this machine can do with a dataset and a pipeline, measured in about so many seconds; and what there is to say about samples that could not be
-/// prepared.
+/// prepared. Where only some of the samples are served, `served` is how many; those that are measured are of the whole dataset.
 #[pyfunction]
-#[pyo3(signature = (dataset, pipeline, *, threads, jobs, device_samples_per_s, copies_bytes_max, seconds))]
+#[pyo3(signature = (dataset, pipeline, *, threads, jobs, device_samples_per_s, copies_bytes_max, seconds, served=None))]
 #[allow(clippy::too_many_arguments)] // one call per plan, by keyword
 pub fn measure_profile(
     py: Python<'_>,
@@ -30,6 +30,7 @@ pub fn measure_profile(
     device_samples_per_s: Option<f64>,
     copies_bytes_max: Option<u64>,
     seconds: f64,
+    served: Option<u32>,
 ) -> PyResult<(String, Option<String>)> {
     let preparation = dataset.images(pipeline, Layout::Nchw, 0)?;
     let storage = dataset.direct();
@@ -42,7 +43,10 @@ pub fn measure_profile(
         device_samples_per_s,
         time: Duration::try_from_secs_f64(seconds).map_err(value_error)?,
     };
-    let measured = py.detach(|| sutler_engine::measure_profile(&request)).map_err(value_error)?;
+    let mut measured = py.detach(|| sutler_engine::measure_profile(&request)).map_err(value_error)?;
+    if let Some(served) = served {
+        measured.profile.samples = served;
+    }
     let profile = serde_json::to_string(&measured.profile).map_err(value_error)?;
     Ok((profile, measured.complaint()))
 }

@@ -8,10 +8,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sutler_core::{Fingerprint, FingerprintBuilder, Packing, SampleId};
 use sutler_engine::{
-    Failure, LinePreparation, OwnSample, PackedPreparation, Padding, Planes, Preparation, SampleRecord,
-    Target, TokenCounts, count_tokens,
+    BlockFormat, Failure, LinePreparation, OwnSample, PackedPreparation, Padding, Planes, Preparation,
+    SampleRecord, Target, TokenCounts, count_tokens,
 };
 use sutler_media::text::TextReader;
+use sutler_store::cache::Cache;
 use sutler_store::{Lines, LinesOptions, Progress, ReadBuffer, SavedTables, Silent, Source};
 
 use crate::array::Array;
@@ -72,9 +73,7 @@ impl Tokenizer {
 #[derive(Clone)]
 struct Packed {
     packing: Packing,
-    planes: Planes,
-    end: u32,
-    padding: i64,
+    format: BlockFormat,
 }
 
 /// The lines of some files, or blocks of them.
@@ -108,13 +107,18 @@ impl Text {
     }
 
     /// What a worker does to them.
-    pub fn preparation(&self, shuffle: Option<u64>, padding: Option<Padding>) -> Arc<dyn Preparation> {
+    pub fn preparation(
+        &self,
+        shuffle: Option<u64>,
+        padding: Option<Padding>,
+        cache: Option<Arc<Cache>>,
+    ) -> Arc<dyn Preparation> {
         let source: Arc<dyn Source> = self.lines.clone();
         let reader = self.reader.clone();
         match self.packed.clone() {
-            None => Arc::new(LinePreparation { source, reader, padding }),
-            Some(Packed { packing, planes, end, padding }) => {
-                Arc::new(PackedPreparation::new(source, reader, packing, planes, end, padding, shuffle))
+            None => Arc::new(LinePreparation { source, reader, padding, cache }),
+            Some(Packed { packing, format }) => {
+                Arc::new(PackedPreparation::new(source, reader, packing, format, shuffle, cache))
             }
         }
     }
@@ -245,7 +249,10 @@ impl Text {
         Ok(Self {
             lines: Arc::clone(&self.lines),
             reader: self.reader.clone(),
-            packed: Some(Packed { packing, planes, end, padding: padding.unwrap_or_default() }),
+            packed: Some(Packed {
+                packing,
+                format: BlockFormat { planes, end, padding: padding.unwrap_or_default() },
+            }),
             tables: self.tables.clone(),
             fingerprint,
             bad,
@@ -304,7 +311,7 @@ impl Text {
 
     /// Where a sample comes from.
     fn path(&self, index: u32) -> String {
-        self.preparation(None, None).describe(SampleId(index))
+        self.preparation(None, None, None).describe(SampleId(index))
     }
 
     /// How many bytes each line takes in its file.
@@ -328,7 +335,7 @@ impl Text {
 
     /// A sample's tokens, as a loader that does not shuffle would deliver them: `[tokens]`, or `[planes, tokens]` where a block tells more.
     fn load(&self, py: Python<'_>, index: u32) -> PyResult<Array> {
-        let preparation = self.preparation(None, None);
+        let preparation = self.preparation(None, None, None);
         let prepared = py.detach(|| {
             let mut sample = OwnSample::default();
             let mut record = SampleRecord::start();

@@ -256,7 +256,7 @@ impl RemoteJob {
                     _ => None,
                 }
             }
-            State::Alone(alone) => serde_json::to_value(alone.job.metrics().snapshot()).ok(),
+            State::Alone(alone) => serde_json::to_value(alone.job.snapshot()).ok(),
             _ => None,
         };
         drop(link);

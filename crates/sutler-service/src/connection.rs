@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,11 @@ use crate::rendezvous::trusted_peer;
 
 /// How long an agent may take to say hello. It has a thread for every client, so that only a stopped one takes longer.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whether a socket is there. Whoever connects to another kind of file is refused as if it were a dead one.
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|there| there.file_type().is_socket())
+}
 
 /// An answer, and the file that came with it.
 pub type Reply = (Answer, Option<OwnedFd>);
@@ -39,7 +45,10 @@ impl Connection {
         let socket = UnixStream::connect(path).map_err(|error| {
             no_agent(match error.kind() {
                 ErrorKind::NotFound => "there is no such socket".to_owned(),
-                ErrorKind::ConnectionRefused => "the agent that made the socket is gone".to_owned(),
+                ErrorKind::ConnectionRefused if is_socket(path) => {
+                    "the agent that made the socket is gone".to_owned()
+                }
+                ErrorKind::ConnectionRefused => "that is no socket".to_owned(),
                 _ => error.to_string(),
             })
         })?;

@@ -324,7 +324,7 @@ fn no_run() -> Refused {
 }
 
 fn figures(job: &Job) -> Result<Value, Refused> {
-    serde_json::to_value(job.metrics().snapshot())
+    serde_json::to_value(job.snapshot())
         .map_err(|error| Refused(Refusal::Value, format!("the figures cannot be sent: {error}")))
 }
 

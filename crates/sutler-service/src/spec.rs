@@ -335,6 +335,7 @@ impl JobSpec {
             limits: Limits { pixels_max, bytes_max: self.dataset.bytes_max },
             seed: self.seed,
             cache,
+            sizes: Arc::default(),
         })
     }
 
@@ -379,9 +380,10 @@ impl JobSpec {
                     mono,
                     seed: self.seed,
                     padding,
+                    cache,
                 })
             }
-            MediaSpec::Volume { .. } => Arc::new(self.volumes(source)?),
+            MediaSpec::Volume { .. } => Arc::new(self.volumes(source)?.keeping(cache)),
         };
         let options = JobOptions {
             batch_size: self.batch_size,

@@ -34,12 +34,19 @@ pub enum StoreError {
 
     /// A dataset folder turned out to be something else.
     #[error(
-        "{} is not a folder. Pass the folder that holds one folder for each class, or list the samples in a manifest.",
-        path.display()
+        "{} is not a folder. {}.",
+        path.display(),
+        if *classes {
+            "Pass the folder that holds one folder for each class, or list the samples in a manifest"
+        } else {
+            "Pass the folder below which the files and those that belong to them lie"
+        }
     )]
     NotAFolder {
         /// The path as it was given.
         path: PathBuf,
+        /// Whether it should hold a folder for each class.
+        classes: bool,
     },
 
     /// A folder dataset without a single class.

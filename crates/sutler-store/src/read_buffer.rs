@@ -140,6 +140,21 @@ impl ReadBuffer {
         Ok(&self.bytes[start..filled])
     }
 
+    /// Room for so many bytes that come from elsewhere than a file, as `write` fills it; they do not count as read.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn fill_with<E>(
+        &mut self,
+        bytes: usize,
+        write: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<&[u8], E> {
+        let start = make_room(&mut self.bytes, bytes, 1);
+        let room = &mut self.bytes[start..start + bytes];
+        write(room)?;
+        Ok(room)
+    }
+
     /// Reads parts of an open file, one after the other; less than all of them where the file ends before.
     pub(crate) fn read_parts(&mut self, file: &impl AsFd, parts: &[(u64, usize)]) -> Result<&[u8], Errno> {
         let start = make_room(&mut self.bytes, parts.iter().map(|(_, length)| length).sum(), 1);

@@ -57,6 +57,19 @@ fn with(change: impl FnOnce(&mut Value)) -> String {
 }
 
 #[test]
+fn a_byte_order_mark_is_passed_over_and_what_is_no_number_is_named() {
+    let marked = [b"\xEF\xBB\xBF".as_slice(), example().to_string().as_bytes()].concat();
+    let plain = listed(example().to_string(), &options()).unwrap();
+    assert_eq!(listed(marked, &options()).unwrap().fingerprint(), plain.fingerprint());
+    for word in ["NaN", "Infinity", "-Infinity"] {
+        let wrong = example().to_string().replacen("[1,2,3,4]", &format!("[\n1,{word},3,4]"), 1);
+        let told = message(wrong);
+        assert!(told.starts_with(&format!("a.json, line 2: {word} is no number that JSON has")), "{told}");
+    }
+    assert!(message(b"{\"images\": [nothing]}").contains("expected"));
+}
+
+#[test]
 fn samples_come_by_id_and_boxes_in_the_order_of_the_file() {
     let listing = listed(example().to_string(), &options()).unwrap();
     assert_eq!(listing.classes(), ["ape", "zebra"]);
@@ -204,7 +217,7 @@ fn what_is_no_json_or_of_another_kind_is_refused_with_its_place() {
         ("{\"images\": [{\"id\": \"x\"}]}", "invalid type: string \"x\", expected a whole number (column"),
         ("{\"images\": [{\"id\": 1.5}]}", "1.5 is not a whole number"),
         ("{\"annotations\": [{\"iscrowd\": 2}]}", "2 is neither 0 nor 1"),
-        ("{\"annotations\": [{\"bbox\": [1, 2, NaN, 4]}]}", "expected value (column"),
+        ("{\"annotations\": [{\"bbox\": [1, 2, NaN, 4]}]}", "NaN is no number that JSON has (column 34)"),
         ("{\"annotations\": [{\"bbox\": [1, 2, 1e999, 4]}]}", "number out of range (column"),
         ("\u{0}\u{1}\u{2}", "expected value (column"),
     ] {

@@ -70,6 +70,9 @@ fn a_file_without_its_partner_stays_and_reading_says_what_is_missing() {
 
 #[test]
 fn what_makes_no_sense_is_said() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let told = listing(file.path(), &[]).unwrap_err();
+    assert!(told.contains("is not a folder") && !told.contains("class"), "{told}");
     let root = tempfile::tempdir().unwrap();
     let told = listing(root.path(), &["a.txt"]).unwrap_err();
     assert!(told.contains("no file with such an ending") && told.contains(".nii.gz"), "{told}");

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sutler._hand_over import yield_point
+from sutler._hand_over import begin_step
 from sutler.transforms.base import Lambda, Op, Transform
 from sutler.transforms.lowering import Foreign, Lowered, flatten, lower
 from sutler.transforms.torchvision import generation
@@ -83,8 +83,7 @@ class Compose(Transform):
     def __call__(self, image: Any) -> Any:
         """Run torchvision's transforms of the same names and parameters on an image."""
         for number, transform in enumerate(self.transforms):
-            if number > 0:
-                yield_point()
+            begin_step(number, transform)
             image = transform(image)
         return image
 

@@ -37,6 +37,11 @@ class MediaTransform(Transform):
         try:
             make(json.dumps([*self._before(), *self.ops], allow_nan=False))
         except ValueError as error:
+            if str(error).startswith("The transforms cannot be read"):  # in words of the parser
+                raise ValueError(
+                    f"{type(self).__name__} has a parameter of a kind that it does not take: "
+                    f"{', '.join(f'{name}={value!r}' for name, value in vars(self).items())}"
+                ) from None
             raise ValueError(re.sub(r"^Transform \d+ \((\w+)\) cannot be used", r"\1", str(error))) from None
 
     def __call__(self, image: Any) -> Any:

@@ -48,8 +48,10 @@ class RandBalancedCrop(VolumeTransform):
 
     def __init__(self, patch_size: int | Sequence[int] = (128, 128, 128), oversampling: float = 0.4) -> None:
         sides = [patch_size] * 3 if isinstance(patch_size, int) else list(patch_size)
-        if len(sides) != 3:
-            raise ValueError(f"patch_size should be one number or three, got {patch_size!r}")
+        if len(sides) != 3 or any(not isinstance(side, int) or side < 1 for side in sides):
+            raise ValueError(
+                f"patch_size should be one whole number above 0 or three, depth, height and width, got {patch_size!r}"
+            )
         self.patch_size = sides
         self.oversampling = oversampling
         self._check()

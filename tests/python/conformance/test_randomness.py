@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import ConcatDataset, Dataset
 
 from .datasets import Drawing
 
@@ -84,6 +84,17 @@ def test_what_numbers_depend_on(load: Callable[..., Any], differs: Callable[[str
         torch.manual_seed(mine[0][0])
         expected = [float(torch.rand(())) for _ in range(6)]
         assert [value for _, values in mine for value in values] == expected
+
+
+def test_a_sample_that_is_drawn_twice(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
+    def numbers(dataset: Dataset[Any], *drawn: int) -> list[float]:
+        return draws(load(dataset, batch_size=2, sampler=drawn, num_workers=1), "torch")
+
+    first, other, again = numbers(Drawing(4), 1, 2, 1)
+    assert other != first
+    assert (again == first) == differs("random_numbers_of_repeats")
+    both: Dataset[Any] = ConcatDataset([Drawing(4), Drawing(4)])
+    assert len(set(numbers(both, 1, 5))) == 2, "the same sample under another index"
 
 
 def test_workers_do_not_disturb_the_trainers_generators(load: Callable[..., Any]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.python.trainers.conftest import Program, RunPrograms, run_command
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -46,25 +45,13 @@ def test_every_example_is_run_here() -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_an_example_runs(name: str, tmp_path: Path) -> None:
+def test_an_example_runs(name: str, tmp_path: Path, run_programs: RunPrograms) -> None:
     package, output = EXPECTED[name]
     pytest.importorskip(package, reason=f"{package} is not installed")
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [sys.executable, *(launch if name == "torch_ddp.py" else []), str(EXAMPLES / name)]
-    settings = {
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "ACCELERATE_USE_CPU": "true",
-        "JAX_PLATFORMS": "cpu",
-    }
-    ended = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, **settings},
-    )
-    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr[-8000:]}"
-    assert re.search(output, ended.stdout), f"{ended.stdout}\n{ended.stderr[-8000:]}"
+    if package in ("accelerate", "lightning", "transformers"):
+        (ended,) = run_programs([Program([EXAMPLES / name], tmp_path)])
+    else:
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        ended = run_command([*(launch if name == "torch_ddp.py" else []), EXAMPLES / name], tmp_path)
+    assert ended.code == 0, str(ended)
+    assert re.search(output, ended.output), str(ended)

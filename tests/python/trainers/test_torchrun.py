@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import shutil
-import subprocess
-import sys
+import socket
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,8 @@ import sutler
 import sutler.testing
 from sutler import Loader
 
+from tests.python.trainers.conftest import Ended, Program, RunPrograms, run_command
+
 data = pytest.importorskip("torch.utils.data")
 
 JOB = Path(__file__).parent / "job.py"
@@ -25,11 +25,37 @@ JOB = Path(__file__).parent / "job.py"
 #: The photos that are spoiled in one test: unequally many on each rank, and never all of a batch.
 SPOILED = (2, 4, 6, 12, 13, 37)
 
+#: What `torchrun` itself starts. The others are forked, in the environment that it would give them.
+BY_TORCHRUN = ("plain", 2)
+
 Results = list[dict[str, Any]]
 
 
+def environments(world_size: int) -> list[dict[str, str]]:
+    """What `torchrun` on one machine tells each rank."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    return [
+        {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "GROUP_RANK": "0",
+            "WORLD_SIZE": str(world_size),
+            "LOCAL_WORLD_SIZE": str(world_size),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "TORCHELASTIC_RUN_ID": "none",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+        }
+        for rank in range(world_size)
+    ]
+
+
 @pytest.fixture(scope="module")
-def run_job(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Results]:
+def run_job(
+    photos: Path, tmp_path_factory: pytest.TempPathFactory, run_programs: RunPrograms
+) -> Callable[[str, int], Results]:
     """Runs a part of the job on so many ranks, and returns what each of them wrote."""
     spoiled = tmp_path_factory.mktemp("spoiled") / "photos"
     shutil.copytree(photos, spoiled)
@@ -37,20 +63,19 @@ def run_job(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     for index in SPOILED:
         Path(dataset.path(index)).write_bytes(b"not a photo")
 
-    @functools.cache  # a launch takes seconds, and several tests look at what came of it
-    def launch(part: str, world_size: int) -> tuple[subprocess.CompletedProcess[str], Path]:
+    @functools.cache  # several tests look at what came of a launch
+    def launch(part: str, world_size: int) -> tuple[list[Ended], Path]:
         folder = tmp_path_factory.mktemp(part)
-        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world_size)]
-        command = [sys.executable, *torchrun, str(JOB), part, str(photos), str(spoiled), str(folder)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=240, check=False, env=environment
-        )
-        return ended, folder
+        command = [str(JOB), part, str(photos), str(spoiled), str(folder)]
+        if (part, world_size) == BY_TORCHRUN:
+            torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world_size)]
+            return [run_command([*torchrun, *command], folder)], folder
+        ranks = [Program(command, folder, environment) for environment in environments(world_size)]
+        return run_programs(ranks), folder
 
     def run(part: str, world_size: int) -> Results:
         ended, folder = launch(part, world_size)
-        assert ended.returncode == 0, f"{ended.stdout[-4000:]}\n{ended.stderr[-8000:]}"
+        assert not any(each.code for each in ended), "\n".join(map(str, ended))
         results = [json.loads(file.read_text()) for file in sorted(folder.glob("rank-*.json"))]
         assert [(each["rank"], each["world_size"]) for each in results] == [
             (rank, world_size) for rank in range(world_size)

@@ -228,8 +228,6 @@ def test_a_crop_reads_its_slabs_and_no_more(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_refused(volumes: Path) -> None:
     dataset = sutler.VolumeFolder(volumes, TRAIN)
-    with pytest.raises(ValueError, match="VolumeFolder holds volumes; leave cache out"):
-        sutler.Loader(dataset, cache="1GiB")
     with pytest.raises(TypeError, match="VolumeFolder holds volumes"):
         sutler.plan(dataset, memory="1GiB")
     with pytest.raises(ValueError, match="channels should be a positive number"):

@@ -2,6 +2,7 @@
 
 use super::durations::Durations;
 use super::forecast::{FORGETTING, Forecast, Hints};
+use super::steps::{Chain, Step, StepTimes};
 use crate::{Costs, SampleId};
 
 /// How many samples must be known before any counts as slow.
@@ -22,8 +23,11 @@ pub struct Experience {
     costs: Costs,
     durations: Durations,
     forecast: Forecast,
-    /// How long what counts as slow takes, and whether hints tell who will; worked out anew now and then.
+    chain: Chain,
+    /// How long what counts as slow takes, how long half of all samples take at most, and whether hints tell who will be slow;
+    /// worked out anew now and then.
     slow_after: Option<u64>,
+    median: u64,
     hints_tell: bool,
     noted: u32,
     /// The work of all samples and of slow ones, older ones counting less.
@@ -32,10 +36,19 @@ pub struct Experience {
 }
 
 impl Experience {
-    /// A sample has taken so long. Samples beyond `samples_max` are not remembered one by one, as their numbers mean nothing.
-    pub fn note(&mut self, sample: SampleId, hints: &Hints, microseconds: u64, samples_max: usize) {
+    /// A sample has taken so long, and its steps as they say. Samples beyond `samples_max` are not remembered one by one, as
+    /// their numbers mean nothing.
+    pub fn note(
+        &mut self,
+        sample: SampleId,
+        hints: &Hints,
+        steps: &StepTimes,
+        microseconds: u64,
+        samples_max: usize,
+    ) {
         self.costs.note(sample, microseconds, samples_max);
         self.durations.note(microseconds);
+        self.chain.note(steps);
         self.forecast.note(hints, microseconds);
         let slow = self.slow_after.is_some_and(|slow_after| microseconds > slow_after);
         self.work = self.work * FORGETTING + microseconds as f64;
@@ -44,6 +57,7 @@ impl Experience {
         self.noted = self.noted.wrapping_add(1);
         if self.slow_after.is_none() || self.noted.is_multiple_of(KNOWN_MIN) {
             self.slow_after = threshold(&self.durations);
+            self.median = self.durations.quantile(0.5).unwrap_or(0);
             let share = self.slow_after.map_or(0.0, |slow_after| self.durations.share_beyond(slow_after));
             self.hints_tell = share >= SLOW_SHARE_MIN && self.forecast.explains_something();
         }
@@ -78,9 +92,24 @@ impl Experience {
         Some(before.map_or(expected, |before| before.max(expected)))
     }
 
-    /// What a sample will still take that has taken this long.
+    /// What half of all samples take at most; 0 while too little is known.
     #[must_use]
-    pub fn expect_more(&self, microseconds: u64) -> u64 {
+    pub fn median(&self) -> u64 {
+        self.median
+    }
+
+    /// What is known of the steps of the chain, in order; empty where nobody tells them apart.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        self.chain.steps()
+    }
+
+    /// What a sample will still take that has taken this long for so many steps.
+    #[must_use]
+    pub fn expect_more(&self, done: usize, microseconds: u64) -> u64 {
+        if let Some(more) = self.chain.expect_more(done, microseconds) {
+            return more;
+        }
         // What is longer than all before it: half as long again is as good a guess as any.
         let whole = self.durations.median_beyond(microseconds).unwrap_or(microseconds + microseconds / 2);
         whole.saturating_sub(microseconds)
@@ -125,7 +154,13 @@ mod tests {
     fn experience(costs: impl Iterator<Item = u64>) -> Experience {
         let mut experience = Experience::default();
         for (index, cost) in costs.enumerate() {
-            experience.note(SampleId(index as u32), &Hints::default(), cost, usize::MAX);
+            experience.note(
+                SampleId(index as u32),
+                &Hints::default(),
+                &StepTimes::default(),
+                cost,
+                usize::MAX,
+            );
         }
         experience
     }
@@ -148,7 +183,7 @@ mod tests {
             assert!(mixed.is_slow(SampleId(0), &Hints::default()));
             assert!(!mixed.is_slow(SampleId(1), &Hints::default()));
             assert!((33_000..66_000).contains(&mixed.expect(SampleId(0), &Hints::default()).unwrap()));
-            assert!(mixed.expect_more(5_000) > 40_000);
+            assert!(mixed.expect_more(1, 5_000) > 40_000);
             let (slow, all) = (50.0, 50.0 + f64::from(every - 1));
             assert!((mixed.slow_work_share() - slow / all).abs() < 0.05, "{}", mixed.slow_work_share());
         }
@@ -157,10 +192,10 @@ mod tests {
     #[test]
     fn a_large_file_is_slow_before_it_was_ever_read() {
         let mut experience = Experience::default();
-        let hints = |size: u64| Hints { size: Some(size as f64), drawn: None };
+        let hints = |size: u64| Hints { size: Some(size as f64), ..Hints::default() };
         for id in 0..100u32 {
             let size = if id % 10 == 0 { 5_000_000 } else { 100_000 + u64::from(id) * 100 };
-            experience.note(SampleId(id), &hints(size), size / 50, usize::MAX);
+            experience.note(SampleId(id), &hints(size), &StepTimes::default(), size / 50, usize::MAX);
         }
         assert!(experience.hints_tell());
         assert!(experience.is_slow(SampleId(7777), &hints(6_000_000)));

@@ -5,14 +5,21 @@
 //! work: enough that they get done, and never so much that the batch which is wanted next has nobody at it. Where the slow lane is full, a sample that turns out to be slow is *parked*
 //! between two of its transforms and goes on with the next one later.
 //!
-//! Three complications.
+//! Four complications.
 //!
 //! *Deadlines.* A sample is due with its own batch, or `lateness` batches later where batches are filled as samples get ready. Whoever has no more time to lose
 //! than the work still takes is *urgent*: it comes before everything else, and is not parked. How much time there is until a batch
 //! is wanted follows from how long all workers need for the batches before it, so no clock is needed.
 //!
+//! *Debt.* While the trainer waits for every batch, work put off is only in the way later: all of it would crowd in the last batches,
+//! several slow samples to a worker. So as long as batches leave as soon as they are full, the slow lane is kept
+//! within [`DEBT_BATCHES`] of what would have been begun in order, and worked off as soon as its seats need the rest of the epoch for it.
+//!
 //! *Nobody idles.* While anything can be begun or gone on with, a free worker gets it, whatever its lane. Nothing is parked where there is nothing else to begin. So all work is
 //! done once, by the same workers, in the same time: lanes only change the order.
+//!
+//! *What is left.* A sample that has taken long may be all but finished. What it still takes is foreseen from where it stands in
+//! its chain, and one that has less before it than most samples take as a whole is finished first: nobody is helped by letting it stand.
 //!
 //! *Hands.* A sample that a worker process has begun can be finished by no other. So a parked sample may have a holder,
 //! and is offered to that one only.
@@ -22,15 +29,21 @@ use std::collections::HashSet;
 mod durations;
 mod experience;
 mod forecast;
+mod line;
 mod slow_share;
+mod steps;
 
 pub use durations::Durations;
 pub use experience::Experience;
 pub use forecast::Hints;
 pub use slow_share::SlowShare;
+pub use steps::{STEPS_MAX, Step, StepTimes};
 
 /// How many samples may be parked for each worker: every one keeps what was made of it so far in memory.
 const PARKED_PER_WORKER: usize = 4;
+
+/// How many batches' slow samples may be put off beyond their turn while the trainer waits for every batch.
+const DEBT_BATCHES: u128 = 2;
 
 /// What the lanes go by when they decide.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +52,20 @@ pub struct Traffic {
     pub workers: usize,
     /// How many of them may be in the slow lane while others have something to do.
     pub seats: usize,
+    /// How many of them slow samples keep busy on average.
+    pub busy_with_slow: usize,
     /// The first batch that has not left.
     pub front: u64,
     /// How many batches later than its own a sample may be.
     pub lateness: u64,
+    /// The last batch of the epoch: nothing is later, whatever `lateness` allows.
+    pub last: u64,
     /// How long all workers together need for a batch, in microseconds.
     pub batch_time: u64,
+    /// How much of that is for its slow samples.
+    pub slow_time: u64,
+    /// What half of all samples take at most, in microseconds.
+    pub median: u64,
     /// The own batch of the next sample in the fast lane that may be begun, if there is one.
     pub fast: Option<u64>,
 }
@@ -54,13 +75,19 @@ impl Traffic {
     #[must_use]
     pub fn new(experience: &Experience, workers: usize, batch_size: usize, fast: Option<u64>) -> Self {
         let workers = workers.max(1);
-        let share = (experience.slow_work_share() * workers as f64).ceil() as usize;
+        let slow_share = experience.slow_work_share();
+        let share = slow_share * workers as f64;
+        let batch_time = experience.mean().unwrap_or(0).saturating_mul(batch_size as u64) / workers as u64;
         Self {
             workers,
-            seats: share.clamp(workers / 2, workers - 1),
+            seats: (share.ceil() as usize).clamp(workers / 2, workers - 1),
+            busy_with_slow: share as usize,
             front: 0,
             lateness: 0,
-            batch_time: experience.mean().unwrap_or(0).saturating_mul(batch_size as u64) / workers as u64,
+            last: u64::MAX,
+            batch_time,
+            slow_time: (batch_time as f64 * slow_share) as u64,
+            median: experience.median(),
             fast,
         }
     }
@@ -80,10 +107,40 @@ impl Traffic {
     /// Whether a sample of the slow lane goes before the next one of the fast lane, if it has a seat: begun after that one, it would
     /// be late for its batch by the time that the work on the batches in between leaves it.
     fn goes_first(&self, sample: &Waiting) -> bool {
-        let due = i128::from(sample.batch) + i128::from(self.lateness);
+        let due = sample.batch.saturating_add(self.lateness).min(self.last);
+        let due = i128::from(due);
         self.fast.is_none_or(|fast| {
             (due - i128::from(fast)) * i128::from(self.batch_time) <= i128::from(sample.work)
         })
+    }
+
+    /// Whether batches leave as soon as they are full: hardly anything is begun beyond the one at the front.
+    fn is_waited_for(&self) -> bool {
+        self.fast.is_none_or(|fast| fast <= self.front + 1)
+    }
+
+    /// Whether more slow samples than there should be were passed over by the fast lane.
+    fn is_in_debt(&self, put_off: impl Iterator<Item = Waiting>) -> bool {
+        let passed = put_off.filter(|sample| self.fast.is_none_or(|fast| sample.batch < fast));
+        sum_of_work(passed) > DEBT_BATCHES * u128::from(self.slow_time) * self.workers as u128
+    }
+
+    /// Whether the slow lane, with its seats alone, needs the rest of the epoch for all that waits in it.
+    fn is_crowded(&self, put_off: impl Iterator<Item = Waiting> + Clone) -> bool {
+        let Some(fast) = self.fast else { return true };
+        let rest = u128::from(self.last.saturating_sub(fast)) * u128::from(self.batch_time);
+        // Whoever is begun last may be begun when all the others are all but finished.
+        let longest = put_off.clone().map(|sample| sample.work).max().unwrap_or(0);
+        rest <= sum_of_work(put_off) / self.seats.max(1) as u128 + u128::from(longest)
+    }
+
+    /// Whether slow samples are to be worked off, of which so many are running.
+    fn works_off(&self, running: usize, put_off: impl Iterator<Item = Waiting> + Clone) -> bool {
+        if self.lateness == 0 || self.front == 0 || !self.is_waited_for() {
+            return false;
+        }
+        running <= self.busy_with_slow && self.is_in_debt(put_off.clone())
+            || running < self.seats && self.is_crowded(put_off)
     }
 
     /// Whether the fast lane has come to what is due with this sample: it has had all the start there was.
@@ -180,10 +237,12 @@ impl Lanes {
         let parked = least(&self.parked, |sample| sample.holder.is_none_or(|holder| holder == worker), slack);
         // The first batch is what a trainer waits for with nothing to do: all hands are for it.
         let has_seat = traffic.front > 0 && self.running < traffic.seats;
+        let put_off = self.waiting.iter().chain(&self.parked).copied();
+        let works_off = traffic.works_off(self.running, put_off);
         let calls = |samples: &[Waiting], found: Option<(i128, usize)>| {
             found.map(|(_, index)| &samples[index]).is_some_and(|sample| {
                 let in_time = has_seat && traffic.goes_first(sample);
-                in_time || traffic.has_come_to(sample) || traffic.presses(sample)
+                works_off || in_time || traffic.has_come_to(sample) || traffic.presses(sample)
             })
         };
         let wanted = calls(&self.waiting, waiting) || calls(&self.parked, parked);
@@ -214,6 +273,7 @@ impl Lanes {
         let hands = if sample.holder.is_some() { 1 } else { traffic.workers };
         let park = traffic.fast.is_some_and(|fast| fast <= due)
             && running > traffic.seats
+            && sample.work > traffic.median
             && holders < PARKED_PER_WORKER * hands
             && !traffic.is_urgent(sample.batch, sample.work);
         if park {
@@ -249,6 +309,10 @@ impl Lanes {
         self.aside.clear();
         self.parked.clear();
     }
+}
+
+fn sum_of_work(samples: impl Iterator<Item = Waiting>) -> u128 {
+    samples.map(|sample| u128::from(sample.work)).sum()
 }
 
 /// The one with the least slack among those that may be had; of equal ones, the one that was planned first.

@@ -2,13 +2,10 @@
 
 use sutler_core::{Form, SampleId, SampleRng};
 use sutler_media::{DecodedForm, DecodedLayout, Header, Pipeline, Plan, Rows, Worker};
-use sutler_store::cache::{Cache, Held, Offer, Pieces, Reservation};
+use sutler_store::cache::{Cache, Held, Pieces, Reservation};
 
+use crate::copies::{Fetched, give_back_giant, seat};
 use crate::{Common, Request};
-
-/// A buffer beyond this is given back after its sample, as the buffer for reading is: one giant among the samples should
-/// not cost every thread its size for the rest of the run.
-const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// A worker's tools for copies.
 pub(super) struct Copies {
@@ -25,9 +22,7 @@ pub(super) struct Copies {
 pub(super) struct Read<'a> {
     pub sample: SampleId,
     pub header: &'a Header,
-    pub bytes: &'a [u8],
-    /// Whether it came from storage, or from its encoded copy.
-    pub from_storage: bool,
+    pub fetched: Fetched<'a>,
 }
 
 /// What became of a sample that was offered to the cache.
@@ -98,17 +93,14 @@ impl Copies {
         rng: &mut SampleRng,
         tools: (&mut Worker, &mut Plan),
     ) -> Admitted<'c> {
-        if !read.from_storage && !cache.may_change_seats() {
-            return Admitted::No;
-        }
-        let keeps_decoded = cache.keeps(Form::Decoded);
-        let layout = if keeps_decoded { self.form.layout(read.header, &mut self.scratch).ok() } else { None };
-        let offer = Offer {
-            encoded_bytes: read.from_storage.then_some(read.bytes.len()),
-            decoded_bytes: layout.as_ref().map(DecodedLayout::bytes),
-            decoded_is_foreign: self.foreign,
+        let mut layout = None;
+        let decoded_bytes = || {
+            layout = self.form.layout(read.header, &mut self.scratch).ok();
+            layout.as_ref().map(DecodedLayout::bytes)
         };
-        let Some(seat) = cache.reserve(read.sample, &offer) else { return Admitted::No };
+        let Some(seat) = seat(cache, read.sample, read.fetched, decoded_bytes, self.foreign) else {
+            return Admitted::No;
+        };
         let Some(layout) = layout.filter(|_| seat.form() == Form::Decoded) else {
             return Admitted::Encoded(seat);
         };
@@ -137,7 +129,7 @@ impl Copies {
             .filter(|layout| self.decode_whole(layout, read, rng, tools));
         request.left = Some(match layout {
             Some(_) => Common { form: Form::Decoded, data: std::mem::take(&mut self.decoded) },
-            None => Common { form: Form::Encoded, data: read.bytes.to_vec() },
+            None => Common { form: Form::Encoded, data: read.fetched.bytes.to_vec() },
         });
         layout
     }
@@ -152,33 +144,13 @@ impl Copies {
     ) -> bool {
         let Self { form, decoded, scratch, .. } = self;
         // Where the decoder has something to say, nothing is kept, and the usual way will say it.
-        let made = form.make(layout, read.header, read.bytes, (&mut *worker, &mut *scratch), decoded)
+        let made = form.make(layout, read.header, read.fetched.bytes, (&mut *worker, &mut *scratch), decoded)
             && form.draw(layout, rng, scratch).is_ok()
             && worker.recall(layout, scratch, |rows, out| copy_rows(decoded, rows, out)).is_ok();
         if made {
             std::mem::swap(plan, scratch);
         }
         made
-    }
-}
-
-/// Copies the encoded copy of a sample over whatever `out` held; false when none is kept.
-pub(super) fn read_encoded(cache: &Cache, sample: SampleId, out: &mut Vec<u8>) -> bool {
-    let Some(held) = cache.get(sample, Form::Encoded) else { return false };
-    if held.len() <= KEPT_BYTES_MAX {
-        give_back_giant(out);
-    }
-    let read = held.read_into(out);
-    drop(held);
-    if read.is_err() {
-        cache.discard(sample, Form::Encoded);
-    }
-    read.is_ok()
-}
-
-fn give_back_giant(buffer: &mut Vec<u8>) {
-    if buffer.capacity() > KEPT_BYTES_MAX {
-        *buffer = Vec::new();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Images: fetch, probe, draw, decode, augment; or a shorter way from a copy that was kept, or that another job has left.
 
 mod copies;
+mod sizes;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,11 +10,15 @@ use sutler_core::{Form, Hints, SampleId, SampleRng};
 use sutler_media::{
     DType, DecodedForm, DecodedLayout, DecodedPixels, Layout, Limits, Pipeline, Plan, Size, Worker, probe,
 };
+use sutler_store::Source;
 use sutler_store::cache::Cache;
-use sutler_store::{ReadBuffer, Source};
 
-use self::copies::{Admitted, Copies, Read, read_encoded};
+use self::copies::{Admitted, Copies, Read};
+pub use self::sizes::PictureSizes;
+use self::sizes::Seen;
 
+use crate::copies::{Fetched, Fetching, kept_as};
+use crate::preparation::Laps;
 use crate::{
     Boundary, Common, Exchange, Failure, Likeness, NoBoundary, Place, Preparation, Preparer, Progress,
     Request, RowSpec, SampleRecord, Target, Unfinished,
@@ -34,9 +39,31 @@ pub struct ImagePreparation {
     pub seed: u64,
     /// Where copies of samples are kept, if they are.
     pub cache: Option<Arc<Cache>>,
+    /// How large pictures are, as far as workers have seen them.
+    pub sizes: Arc<PictureSizes>,
 }
 
+/// What a pixel of a photograph takes in its file is a quarter of a byte or so, at the usual qualities.
+const PIXELS_PER_BYTE: f64 = 4.0;
+
 impl ImagePreparation {
+    /// What is known of a picture that nobody has opened in this epoch: its size and kind if somebody has before, or if its annotations
+    /// say so.
+    fn seen(&self, sample: SampleId) -> Option<Seen> {
+        let annotated = || {
+            let picture = self.source.annotations()?.picture(sample);
+            Some(Seen { size: Size { width: picture.width, height: picture.height }, in_part: true })
+        };
+        self.sizes.get(sample).or_else(annotated)
+    }
+
+    /// What tells how long a picture takes, by the plan that was drawn for it: the bytes of its file, those that the decoder has to go
+    /// through for it, and the pixels that are worked on.
+    fn hints_of(&self, bytes: u64, seen: Seen, plan: &Plan) -> Hints {
+        let effort = plan.effort(&self.pipeline, seen.size, seen.in_part);
+        let size = bytes as f64;
+        Hints { size: Some(size), drawn: Some(size * effort.file_share), values: Some(effort.pixels) }
+    }
     fn value_bytes(&self) -> usize {
         match self.pipeline.output().dtype {
             DType::U8 => 1,
@@ -58,8 +85,7 @@ impl Preparation for ImagePreparation {
     }
 
     fn kept_as(&self, sample: SampleId) -> Form {
-        let has = |form| self.cache.as_ref().is_some_and(|cache| cache.get(sample, form).is_some());
-        [Form::Encoded, Form::Decoded].into_iter().find(|&form| has(form)).unwrap_or(Form::Storage)
+        kept_as(self.cache.as_deref(), sample)
     }
 
     fn likeness(&self) -> Likeness {
@@ -71,8 +97,32 @@ impl Preparation for ImagePreparation {
         }
     }
 
-    fn hints(&self, sample: SampleId, _epoch: u32) -> Hints {
-        hints(self.source.encoded_bytes(sample))
+    /// The decisions of the epoch are drawn here as well, for what is known of the picture. Where that is nothing, what a crop
+    /// leaves of a file is told by any picture of that shape, but not how many pixels.
+    fn hints(&self, sample: SampleId, epoch: u32) -> Hints {
+        let kept = |cache: &Arc<Cache>| cache.get(sample, Form::Decoded).is_some();
+        let Some(bytes) =
+            self.source.encoded_bytes(sample).filter(|_| !self.cache.as_ref().is_some_and(kept))
+        else {
+            return Hints::default();
+        };
+        let seen = self.seen(sample);
+        let assumed = seen.unwrap_or_else(|| {
+            let side = (bytes as f64 * PIXELS_PER_BYTE).sqrt().max(1.0) as u32;
+            Seen { size: Size { width: side, height: side }, in_part: true }
+        });
+        let (mut rng, mut plan) = (SampleRng::new(self.seed, epoch, sample), Plan::default());
+        let drawn = self.pipeline.foresee(assumed.size, assumed.in_part, &mut rng, &mut plan);
+        let hints = self.hints_of(bytes, assumed, &plan);
+        match (drawn, seen) {
+            (Err(_), _) => Hints { size: hints.size, ..Hints::default() },
+            (Ok(()), None) => Hints { values: None, ..hints },
+            (Ok(()), Some(_)) => hints,
+        }
+    }
+
+    fn steps(&self) -> Vec<String> {
+        ["decode", "transforms"].map(str::to_owned).to_vec()
     }
 
     fn label(&self, sample: SampleId) -> i64 {
@@ -90,9 +140,7 @@ impl Preparation for ImagePreparation {
 
 pub(crate) struct ImagePreparer {
     preparation: ImagePreparation,
-    buffer: ReadBuffer,
-    /// The encoded copy being decoded, where the cache has one.
-    encoded: Vec<u8>,
+    fetching: Fetching,
     worker: Worker,
     plan: Plan,
     copies: Copies,
@@ -115,10 +163,6 @@ struct Standing {
     source: Size,
 }
 
-fn hints(bytes: Option<u64>) -> Hints {
-    Hints { size: bytes.map(|bytes| bytes as f64), drawn: None }
-}
-
 impl Preparer for ImagePreparer {
     fn prepare(
         &mut self,
@@ -139,12 +183,14 @@ impl Preparer for ImagePreparer {
         record: &mut SampleRecord,
         boundary: &mut dyn Boundary,
     ) -> Result<Progress, Failure> {
+        let mut laps = Laps::start();
         let rest = match self.recall(sample, epoch, record) {
             Some(layout) => Rest::After(layout),
             None => self.decode(sample, epoch, None, record)?,
         };
         record.decode = record.started.elapsed().saturating_sub(record.fetch);
-        if matches!(rest, Rest::All) && boundary.parks() {
+        laps.end(0, record);
+        if matches!(rest, Rest::All) && boundary.parks(1) {
             let pixels = self.worker.put_aside();
             let plan = std::mem::take(&mut self.plan);
             return Ok(Progress::Parked(Box::new(Standing { pixels, plan, source: self.source })));
@@ -206,8 +252,7 @@ impl Preparer for ImagePreparer {
 impl ImagePreparer {
     pub fn new(preparation: &ImagePreparation) -> Self {
         Self {
-            buffer: ReadBuffer::default(),
-            encoded: Vec::new(),
+            fetching: Fetching::default(),
             worker: Worker::new(preparation.limits),
             plan: Plan::default(),
             copies: Copies::new(&preparation.pipeline),
@@ -238,6 +283,7 @@ impl ImagePreparer {
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
         let decoded = Instant::now();
+        let mut laps = Laps::start();
         let out = match place.target() {
             None => return Ok(()),
             Some(Target::Row(row)) => row,
@@ -256,6 +302,7 @@ impl ImagePreparer {
             .augment(pipeline, &self.plan, self.preparation.layout, out)
             .map_err(|error| self.failure(sample, "transform", error.to_string()))?;
         record.augment = decoded.elapsed();
+        laps.end(1, record);
         Ok(())
     }
 
@@ -316,20 +363,15 @@ impl ImagePreparer {
         mut request: Option<&mut Request>,
         record: &mut SampleRecord,
     ) -> Result<Rest, Failure> {
-        let Self { preparation, buffer, encoded, worker, plan, copies, source: size } = self;
+        let Self { preparation, fetching, worker, plan, copies, source: size } = self;
         let ImagePreparation { source, pipeline, limits, seed, cache, .. } = &*preparation;
         let failure = |kind, reason: String| Failure::new(sample, source.describe(sample), kind, reason);
 
-        let from_storage = !cache.as_ref().is_some_and(|cache| read_encoded(cache, sample, encoded));
-        let read = if from_storage { source.read(sample, buffer) } else { Ok(&encoded[..]) };
-        record.fetch = record.started.elapsed();
-        let bytes = read.map_err(|error| failure(error.kind(), error.to_string()))?;
-        record.hints = hints(Some(bytes.len() as u64));
-        if from_storage {
-            record.storage_reads = 1;
-            record.storage_bytes = bytes.len() as u64;
-        } else {
-            record.served = Form::Encoded;
+        let fetched = fetching
+            .fetch(&**source, cache.as_deref(), sample, record)
+            .map_err(|error| failure(error.kind(), error.to_string()))?;
+        let Fetched { bytes, from_storage } = fetched;
+        if !from_storage {
             request = None; // whoever wants it finds it where we did
         }
 
@@ -337,8 +379,11 @@ impl ImagePreparer {
         *size = header.size();
         let mut rng = SampleRng::new(*seed, epoch, sample);
         pipeline.draw(&header, &mut rng, plan).map_err(|error| failure("transform", error.to_string()))?;
+        let seen = Seen { size: header.size(), in_part: header.can_crop() };
+        preparation.sizes.note(sample, source.len(), seen);
+        record.hints = preparation.hints_of(bytes.len() as u64, seen, plan);
         let mut rng = SampleRng::new(*seed, epoch, sample);
-        let read = Read { sample, header: &header, bytes, from_storage };
+        let read = Read { sample, header: &header, fetched };
         let admitted = match cache {
             Some(cache) => copies.admit(cache, &read, &mut rng, (&mut *worker, &mut *plan)),
             None => Admitted::No,

@@ -5,7 +5,7 @@
 //! (the keys of the samples that follow, where those are not numbers), `T` (samples, what the cache has of them, and the
 //! rows they go into), `L` (rows asked for), `G` (go on with the next transform), `H` (let the sample stand), `U` (take up
 //! one that stands) and `F` (forget some that stand);
-//! back come `B` (a sample that has taken long is between two transforms), `W` (where do the finished samples go? sent where the order did not say), `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order. A
+//! back come `N` (what the steps of samples are called), `B` (a sample that has taken long is between two transforms), `W` (where do the finished samples go? sent where the order did not say), `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order. A
 //! worker answers an order as a whole; while it works, the first number in its mailbox tells how far it is.
 //!
 //! A worker that is a thread of this process has no mailbox: see `handover.rs`.
@@ -23,7 +23,7 @@ use rustix::net::{
     SendFlags,
 };
 
-use sutler_core::SampleId;
+use sutler_core::{SampleId, StepTimes};
 
 use sutler_store::cache::{Extent, Memory};
 
@@ -41,6 +41,9 @@ const BODY_MAX: u64 = 64 << 20;
 /// What a worker says of a sample's deterministic part: it has it from the cache, or the dataset has made it.
 const PREPARED_RECALLED: u64 = 1;
 const PREPARED_MADE: u64 = 2;
+
+/// How many numbers there are in the answer about a sample that is done, before the times of its steps.
+const DONE_NUMBERS: usize = 6;
 
 /// The length of what is not in the mailbox, because it was handed over as an object.
 const HANDED_OVER: u64 = u64::MAX;
@@ -65,8 +68,15 @@ pub enum Answer {
     Row(RowAnswer),
     /// It has finished the samples of the order and asks for their rows.
     Where,
-    /// The sample that it is at is between two transforms and has taken long; if it is let stand, this is its token.
-    Between(u64),
+    /// The sample that it is at is between two transforms and has taken long.
+    Between {
+        /// What it is called if it is let stand.
+        token: u64,
+        /// How many steps are done.
+        done: usize,
+    },
+    /// What it calls the steps of samples, in order.
+    Steps(Vec<String>),
     /// A proposal for the layout of batches.
     Schema {
         /// The memory a batch needs.
@@ -86,6 +96,8 @@ pub enum RowAnswer {
         payload: Parcel,
         /// Where its deterministic part comes from, if the dataset has marked one.
         prepared: Option<Prepared>,
+        /// What its steps took, where the worker tells them apart.
+        steps: StepTimes,
     },
     /// It raised.
     Raised {
@@ -304,7 +316,13 @@ impl Link {
             let body = Body(&self.scratch);
             match kind {
                 b'W' => return Ok(Answer::Where),
-                b'B' => return Ok(Answer::Between(body.number(0)?)),
+                b'B' => {
+                    return Ok(Answer::Between { token: body.number(0)?, done: body.number(1)? as usize });
+                }
+                b'N' => {
+                    let names = String::from_utf8_lossy(body.0).lines().map(str::to_owned).collect();
+                    return Ok(Answer::Steps(names));
+                }
                 b'M' => self.mailbox.open(body.number(0)? as usize, descriptor)?,
                 b'P' => {
                     return Ok(Answer::Schema {
@@ -323,7 +341,11 @@ impl Link {
                         _ => None,
                     };
                     let in_block = body.number(0)? != 0;
-                    return Ok(Answer::Row(RowAnswer::Done { in_block, payload, prepared }));
+                    let mut steps = StepTimes::default();
+                    for (step, index) in (DONE_NUMBERS..body.0.len() / 8).enumerate() {
+                        steps.add(step, body.number(index)?);
+                    }
+                    return Ok(Answer::Row(RowAnswer::Done { in_block, payload, prepared, steps }));
                 }
                 b'E' => {
                     let exception = self.take_parcel(body.number(0)?, body.number(1)?)?;

@@ -29,7 +29,7 @@ pub use lifeline::end_with;
 use link::{Answer, Link, LinkError, RowAnswer};
 use mailbox::Watch;
 use standing::{Forgotten, Standing};
-use sutler_core::{Form, SampleId};
+use sutler_core::{Form, SampleId, StepTimes};
 use sutler_store::cache::Cache;
 
 use crate::{
@@ -98,6 +98,8 @@ struct Shared {
     hand_over: bool,
     /// Samples that workers let stand and nobody will go on with.
     forgotten: Arc<Forgotten>,
+    /// What the steps of samples are called. Written when a worker has a new name for one, read by whoever asks.
+    steps: Mutex<Vec<String>>,
     /// What each worker is at, for whoever waits too long. Filled when an order goes out, emptied when it is answered.
     under_way: Mutex<BTreeMap<usize, UnderWay>>,
 }
@@ -130,6 +132,22 @@ impl Shared {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn steps(&self) -> MutexGuard<'_, Vec<String>> {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A worker calls the steps so. One that has several names, because samples go different ways, goes by its number.
+    fn name_steps(&self, told: Vec<String>) {
+        let mut names = self.steps();
+        for (index, name) in told.into_iter().enumerate() {
+            match names.get_mut(index) {
+                None => names.push(name),
+                Some(known) if *known != name => *known = format!("step {}", index + 1),
+                Some(_) => {}
+            }
+        }
+    }
+
     fn under_way(&self) -> MutexGuard<'_, BTreeMap<usize, UnderWay>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -159,6 +177,7 @@ impl ProcessPreparation {
                 under_way: Mutex::default(),
                 hand_over: options.hand_over,
                 forgotten: Arc::default(),
+                steps: Mutex::default(),
             }),
         }
     }
@@ -232,6 +251,10 @@ impl Preparation for ProcessPreparation {
 
     fn shared_memory(&self) -> Option<Arc<Arena>> {
         self.shared.schema.get().map(|schema| Arc::clone(&schema.arena))
+    }
+
+    fn steps(&self) -> Vec<String> {
+        self.shared.steps().clone()
     }
 
     fn label(&self, _sample: SampleId) -> i64 {
@@ -416,7 +439,12 @@ impl ProcessPreparer {
         let answers =
             rows.into_iter().zip(order.samples).enumerate().map(|(index, ((row, served), &sample))| {
                 let begun = started + each * index as u32;
-                let record = SampleRecord { started: begun, decode: each, served, ..SampleRecord::start() };
+                let steps = match &row {
+                    RowAnswer::Done { steps, .. } => *steps,
+                    RowAnswer::Raised { .. } => StepTimes::default(),
+                };
+                let record =
+                    SampleRecord { started: begun, decode: each, served, steps, ..SampleRecord::start() };
                 Elsewhere::Answered { record, result: row_result(&self.shared.keys, sample, row) }
             });
         Ok(answers.collect())
@@ -504,8 +532,9 @@ impl ProcessPreparer {
                         return Ok(Said::All(rows));
                     }
                 }
-                Ok(Answer::Between(token)) => {
-                    let parks = boundary.parks();
+                Ok(Answer::Steps(names)) => shared.name_steps(names),
+                Ok(Answer::Between { token, done }) => {
+                    let parks = boundary.parks(done);
                     link.send_verdict(parks).map_err(lost)?;
                     if parks {
                         return Ok(Said::Standing(Standing::new(link.birth(), token, &shared.forgotten)));

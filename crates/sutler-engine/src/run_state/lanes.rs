@@ -237,6 +237,7 @@ impl RunState {
         sutler_core::Traffic {
             front,
             lateness: u64::from(options.order.lateness().unwrap_or(0)),
+            last: self.last_batch(),
             ..sutler_core::Traffic::new(
                 &self.job.experience(),
                 self.traffic.workers,
@@ -244,6 +245,12 @@ impl RunState {
                 fast,
             )
         }
+    }
+
+    /// The last batch of the epoch, as far as it is known.
+    fn last_batch(&self) -> u64 {
+        let of_fixed_size = self.plan.batch_size().filter(|_| self.late.is_some());
+        of_fixed_size.map_or(u64::MAX, |size| self.plan.steps().div_ceil(u64::from(size)).saturating_sub(1))
     }
 
     /// A sample has taken longer than most and is between two transforms; whether it makes room for others. `in_lane` says whether it is
@@ -272,9 +279,10 @@ impl RunState {
         self.traffic.lanes.park_not();
     }
 
-    /// What a sample that has taken this long will still take, in microseconds.
-    pub fn expect_more(&self, worked: Duration) -> u64 {
-        self.job.experience().expect_more(u64::try_from(worked.as_micros()).unwrap_or(u64::MAX))
+    /// What a sample that has taken this long for so many steps will still take, in microseconds.
+    pub fn expect_more(&self, done: usize, worked: Duration) -> u64 {
+        let microseconds = u64::try_from(worked.as_micros()).unwrap_or(u64::MAX);
+        self.job.experience().expect_more(done, microseconds)
     }
 
     /// A sample of the slow lane is finished.

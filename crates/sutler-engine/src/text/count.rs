@@ -7,7 +7,7 @@ use sutler_core::SampleId;
 use sutler_media::text::TextReader;
 use sutler_store::{Progress, Source};
 
-use super::Tokenizing;
+use super::{Origin, Tokenizing};
 use crate::{Failure, SampleRecord};
 
 /// A thread takes so many lines at a time: some milliseconds of work.
@@ -48,9 +48,10 @@ pub fn count_tokens(
                 for (count, line) in counts.iter_mut().zip(first..end) {
                     let line = SampleId(line as u32);
                     let mut record = SampleRecord::start();
-                    match tokenizing.with_line(source, line, line, &mut record, |line| reader.tokens(line)) {
+                    let origin = Origin { source, reader, cache: None };
+                    match tokenizing.tokens(origin, line, line, &mut record) {
                         // A line has less than 4 GiB, so fewer tokens than four bytes can count.
-                        Ok(tokens) => *count = tokens.len() as u32,
+                        Ok((tokens, _)) => *count = tokens.len() as u32,
                         Err(failure) => bad.push(failure),
                     }
                 }

@@ -6,11 +6,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use sutler_core::{Packing, Piece, SampleId, Tape};
+use sutler_core::{Form, Packing, Piece, SampleId, Tape};
 use sutler_media::text::TextReader;
 use sutler_store::Source;
+use sutler_store::cache::Cache;
 
-use super::Tokenizing;
+use super::{Origin, Tokenizing};
 use crate::{Failure, Place, Preparation, Preparer, RowSpec, SampleRecord, Target};
 
 /// The end of one epoch overlaps with the beginning of the next.
@@ -33,6 +34,17 @@ impl Planes {
     }
 }
 
+/// How lines become a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockFormat {
+    /// What it tells besides its tokens.
+    pub planes: Planes,
+    /// The token that closes each line.
+    pub end: u32,
+    /// What the last block is filled up with.
+    pub padding: i64,
+}
+
 /// How the blocks of a job are prepared: whole numbers of 64 bits.
 pub struct PackedPreparation {
     parts: Arc<Parts>,
@@ -42,30 +54,28 @@ struct Parts {
     source: Arc<dyn Source>,
     reader: TextReader,
     packing: Packing,
-    planes: Planes,
-    end: u32,
-    padding: i64,
+    format: BlockFormat,
     shuffle: Option<u64>,
+    cache: Option<Arc<Cache>>,
     /// The order of the lines in the latest epochs. Whoever needs one first draws it, and the others wait, as they have nothing to do
     /// without it.
     tapes: Mutex<Vec<(u32, Arc<Tape>)>>,
 }
 
 impl PackedPreparation {
-    /// Blocks of these lines, each line closed by the token `end`, and the last block filled up with `padding`. With a seed the lines come in another
-    /// order in every epoch.
+    /// Blocks of these lines. With a seed the lines come in another order in every epoch. Copies of lines are kept in the cache, if there is
+    /// one.
     #[must_use]
     pub fn new(
         source: Arc<dyn Source>,
         reader: TextReader,
         packing: Packing,
-        planes: Planes,
-        end: u32,
-        padding: i64,
+        format: BlockFormat,
         shuffle: Option<u64>,
+        cache: Option<Arc<Cache>>,
     ) -> Self {
         let tapes = Mutex::default();
-        Self { parts: Arc::new(Parts { source, reader, packing, planes, end, padding, shuffle, tapes }) }
+        Self { parts: Arc::new(Parts { source, reader, packing, format, shuffle, cache, tapes }) }
     }
 }
 
@@ -88,7 +98,7 @@ impl Parts {
     }
 
     fn row_values(&self) -> usize {
-        self.packing.length() as usize * self.planes.count()
+        self.packing.length() as usize * self.format.planes.count()
     }
 }
 
@@ -110,6 +120,7 @@ impl Preparation for PackedPreparation {
             parts: Arc::clone(&self.parts),
             tokenizing: Tokenizing::default(),
             latest: None,
+            found: None,
             row: Vec::new(),
         })
     }
@@ -120,6 +131,8 @@ struct PackedPreparer {
     tokenizing: Tokenizing,
     /// The line that was read last, as the next block often begins with the rest of it.
     latest: Option<(SampleId, Vec<u32>)>,
+    /// In which form the lines of this block were found, of several the one that is furthest away.
+    found: Option<Form>,
     /// All planes of a block, one after the other.
     row: Vec<i64>,
 }
@@ -132,12 +145,13 @@ impl PackedPreparer {
         block: SampleId,
         record: &mut SampleRecord,
     ) -> Result<Vec<u32>, Failure> {
-        let Parts { source, reader, packing, .. } = &*self.parts;
+        let Parts { source, reader, packing, cache, .. } = &*self.parts;
         if let Some((_, tokens)) = self.latest.take_if(|(of, _)| *of == line) {
             return Ok(tokens);
         }
-        let tokens =
-            self.tokenizing.with_line(&**source, line, block, record, |bytes| reader.tokens(bytes))?;
+        let origin = Origin { source: &**source, reader, cache: cache.as_deref() };
+        let (tokens, found) = self.tokenizing.tokens(origin, line, block, record)?;
+        self.found = Some(self.found.map_or(found, |others| others.min(found)));
         let counted = packing.tokens(line).saturating_sub(1);
         if tokens.len() != counted as usize {
             let reason = format!(
@@ -155,22 +169,23 @@ impl PackedPreparer {
         let length = parts.packing.length() as usize;
         self.row.clear();
         self.row.resize(parts.row_values(), 0);
-        self.row[..length].fill(parts.padding);
+        self.row[..length].fill(parts.format.padding);
+        self.found = None;
         let mut filled = 0;
         for (number, piece) in (1..).zip(pieces) {
             let tokens = self.tokens(piece.document, block, record)?;
             let (start, end) = (piece.start as usize, piece.end as usize);
             let placed = filled..filled + (end - start);
-            let with_end = tokens.iter().copied().chain([parts.end]);
+            let with_end = tokens.iter().copied().chain([parts.format.end]);
             for (value, token) in self.row[placed.clone()].iter_mut().zip(with_end.skip(start)) {
                 *value = i64::from(token);
             }
             let mut plane = length;
-            if parts.planes.documents {
+            if parts.format.planes.documents {
                 self.row[plane + placed.start..plane + placed.end].fill(number);
                 plane += length;
             }
-            if parts.planes.positions {
+            if parts.format.planes.positions {
                 let positions = self.row[plane + placed.start..plane + placed.end].iter_mut();
                 positions.zip(i64::from(piece.start)..).for_each(|(value, position)| *value = position);
             }
@@ -191,12 +206,14 @@ impl Preparer for PackedPreparer {
     ) -> Result<(), Failure> {
         let pieces = self.parts.tape(epoch).block(sample.0);
         self.fill(&pieces, sample, record)?;
+        // A block that lies within one line, which the last one has read, was not looked for.
+        record.served = self.found.unwrap_or(Form::Storage);
         let begun = Instant::now();
         let out = match place.target() {
             None => return Ok(()),
             Some(Target::Row(row)) => row,
             Some(Target::Own(own)) => {
-                let planes = self.parts.planes.count() as u32;
+                let planes = self.parts.format.planes.count() as u32;
                 own.shape = [0, if planes > 1 { planes } else { 0 }, self.parts.packing.length()];
                 own.data.resize(self.row.len() * size_of::<i64>(), 0);
                 &mut own.data[..]

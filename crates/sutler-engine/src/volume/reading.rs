@@ -61,7 +61,7 @@ pub(super) struct FileReader {
     packed: Vec<u8>,
     /// The beginning of what was packed.
     unpacked: Vec<u8>,
-    /// How much the buffer had read when the sample began.
+    /// How much the buffer had read when the sample began, as far as that counts.
     bytes_before: u64,
     /// Time spent waiting for storage since then.
     pub fetch: Duration,
@@ -82,8 +82,34 @@ impl FileReader {
         self.buffer.bytes_read() - self.bytes_before
     }
 
-    /// Reads a file's header, and finds that the file is as long as the header says.
-    pub fn open(&mut self, source: &dyn Source, sample: SampleId, limits: Limits) -> Result<Header, Refusal> {
+    /// Forgets what was read but for this: how long it took, how many requests, how many bytes.
+    pub fn restore(&mut self, (fetch, reads, bytes): (Duration, u64, u64)) {
+        (self.fetch, self.reads) = (fetch, reads);
+        self.bytes_before = self.buffer.bytes_read() - bytes;
+    }
+
+    /// Reads all of a file behind what `out` holds.
+    pub fn append(
+        &mut self,
+        source: &dyn Source,
+        sample: SampleId,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let asked = Instant::now();
+        let bytes = source.read(sample, &mut self.buffer)?;
+        self.fetch += asked.elapsed();
+        self.reads += 1;
+        out.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Reads a file's header, finds that the file is as long as the header says, and tells how long that is.
+    pub fn open(
+        &mut self,
+        source: &dyn Source,
+        sample: SampleId,
+        limits: Limits,
+    ) -> Result<(Header, u64), Refusal> {
         let asked = Instant::now();
         let (start, length) = source.read_start(sample, Header::START_BYTES, &mut self.buffer)?;
         self.fetch += asked.elapsed();
@@ -91,7 +117,7 @@ impl FileReader {
         if sniff(start)? != Format::NiftiGzip {
             let header = Header::parse(start, limits)?;
             header.check_length(length)?;
-            return Ok(header);
+            return Ok((header, length));
         }
         let asked = Instant::now();
         let packed = source.read(sample, &mut self.buffer)?;
@@ -101,7 +127,7 @@ impl FileReader {
         self.packed.extend_from_slice(packed);
         let mut start = Vec::new();
         let unpacked = Unpacked::open(&self.packed, limits, &mut start)?;
-        Ok(unpacked.header().clone())
+        Ok((unpacked.header().clone(), length))
     }
 
     /// The bytes that hold a block, of all channels. The header is that of the file that was opened last.

@@ -11,7 +11,7 @@ use sutler_core::{EpochPlan, Form, JobCursor, JobSpec, Permutation, SampleId, Sa
 use sutler_engine::{
     Batch, Boundary, Common, Engine, ErrorPolicy, Exchange, Failure, Job, JobOptions, Likeness, Next,
     OwnSample, Place, Preparation, Preparer, Progress, RowSpec, Run, RunError, SampleRecord, ServingOrder,
-    Target, Unfinished,
+    Snapshot, Target, Unfinished,
 };
 
 /// An epoch over what a sampler drew.
@@ -32,6 +32,43 @@ pub fn drawn_batches(batches: &[Vec<u64>], samples: u32) -> EpochPlan {
 
 /// Long enough that only a hang reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An engine with one job, and the bytes that come out of it.
+pub struct Loader {
+    pub engine: Engine,
+    pub job: Arc<Job>,
+    samples: u32,
+}
+
+impl Loader {
+    /// Batches of 16.
+    pub fn new(preparation: Arc<dyn Preparation>, samples: u32, threads: usize, errors: ErrorPolicy) -> Self {
+        let job = Job::new(preparation, JobOptions { errors, ..options(16, 3) }).unwrap();
+        Self { engine: Engine::new(threads).unwrap(), job, samples }
+    }
+
+    /// The ids and bytes of an epoch's batches.
+    pub fn epoch(&self, epoch: u32) -> Vec<(Vec<SampleId>, Vec<u8>)> {
+        let mut run = self.engine.start(&self.job, whole(self.samples, 16, epoch), epoch);
+        let mut batches = Vec::new();
+        loop {
+            match run.next(PATIENCE).unwrap() {
+                Next::Batch(batch) => {
+                    let own = || batch.take_owned().into_iter().flat_map(|sample| sample.data).collect();
+                    let mut bytes = batch.block().map_or_else(own, <[u8]>::to_vec);
+                    bytes.extend_from_slice(batch.block_beside().unwrap_or_default());
+                    batches.push((batch.ids().to_vec(), bytes));
+                }
+                Next::End => return batches,
+                Next::TimedOut => panic!("no batch in {PATIENCE:?}"),
+            }
+        }
+    }
+
+    pub fn figures(&self) -> Snapshot {
+        self.job.snapshot()
+    }
+}
 
 /// The bytes of a sample in an epoch.
 pub fn expected(sample: SampleId, epoch: u32, bytes: usize) -> Vec<u8> {
@@ -228,7 +265,7 @@ impl FakePreparer {
         let slow = fake.slow.0.contains(&sample.0);
         let each = if slow { fake.slow.1 } else { Duration::from_micros(fake.sleep_micros_max) };
         for next in first..fake.steps {
-            if next > first && boundary.parks() {
+            if next > first && boundary.parks(next) {
                 fake.parked.fetch_add(1, Ordering::SeqCst);
                 let standing = fake.standing.fetch_add(1, Ordering::SeqCst) + 1;
                 fake.standing_max.fetch_max(standing, Ordering::SeqCst);
@@ -237,6 +274,7 @@ impl FakePreparer {
             }
             std::thread::sleep(each / fake.steps as u32);
             record.augment += each / fake.steps as u32;
+            record.steps.add(next, (each / fake.steps as u32).as_micros() as u64);
         }
         self.put(sample, epoch, place).map(|()| Progress::Finished)
     }

@@ -45,6 +45,17 @@ pub enum AudioError {
         /// The variant.
         what: String,
     },
+    /// A value that is no number, or an infinite one.
+    #[error(
+        "the {format} sound has a value that is {value}, which would spread to whatever is made of it; write the file again, \
+         or leave it out"
+    )]
+    NotFinite {
+        /// What the file is.
+        format: Format,
+        /// What is there.
+        value: String,
+    },
     /// More values than are allowed.
     #[error(
         "the sound has {values} values or more in all channels, and the limit is {values_max}; raise values_max if the \
@@ -85,6 +96,7 @@ impl AudioError {
             Self::Truncated { .. } => "truncated",
             Self::Corrupt { .. } => "corrupt",
             Self::Unsupported { .. } => "unsupported",
+            Self::NotFinite { .. } => "not_finite",
             Self::TooLong { .. } => "too_large",
         }
     }

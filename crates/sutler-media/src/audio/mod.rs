@@ -5,6 +5,7 @@
 //! result is depends on the clip, so whoever has the batch asks between the last two.
 
 mod decode;
+mod decoded;
 mod error;
 mod format;
 mod mel;
@@ -17,6 +18,7 @@ mod wav;
 mod worker;
 
 pub use decode::{Header, Limits, header_from_start, probe};
+pub use decoded::DecodedForm;
 pub use error::AudioError;
 pub use format::{Format, sniff};
 pub use op::{Kernel, MelNorm, MelScale, Normalization, Op, PadMode};

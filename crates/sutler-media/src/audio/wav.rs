@@ -89,6 +89,12 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, clip: &mut Clip) -> Result<(
         let values = data.chunks_exact(frame_bytes).map(|frame| &frame[channel * value_bytes..]);
         read_values(found.layout.encoding, values, plane);
     }
+    // Whole numbers are numbers; of floats a recorder that was interrupted, or a division by zero, leaves others.
+    if let Encoding::Float32 | Encoding::Float64 = found.layout.encoding
+        && let Some(value) = clip.values.iter().find(|value| !value.is_finite())
+    {
+        return Err(AudioError::NotFinite { format: Format::Wav, value: value.to_string() });
+    }
     Ok(())
 }
 
@@ -243,6 +249,12 @@ mod tests {
         }
         let floats: Vec<u8> = [0.25f32, -2.0].iter().flat_map(|value| value.to_le_bytes()).collect();
         assert_eq!(decoded(&wav(3, 1, 32, &floats)).unwrap().values, [0.25, -2.0]);
+        for (wrong, told) in [(f32::NAN, "NaN"), (f32::NEG_INFINITY, "-inf")] {
+            let floats: Vec<u8> = [0.25f32, wrong].iter().flat_map(|value| value.to_le_bytes()).collect();
+            let error = decoded(&wav(3, 1, 32, &floats)).unwrap_err();
+            assert_eq!(error.kind(), "not_finite");
+            assert!(error.to_string().contains(told), "{error}");
+        }
         // The published end points of G.711.
         assert_eq!([0x2a, 0xaa, 0x55, 0xd5].map(from_a_law), [-32256, 32256, -8, 8]);
         assert_eq!([0x00, 0x80, 0x7f, 0xff].map(from_mu_law), [-32124, 32124, 0, 0]);

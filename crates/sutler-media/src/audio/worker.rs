@@ -48,11 +48,11 @@ impl Shape {
 
 /// Features over time: for each channel frame after frame, so that one frame lies together.
 #[derive(Default)]
-struct Features {
-    channels: usize,
-    count: usize,
-    frames: usize,
-    values: Vec<f32>,
+pub(super) struct Features {
+    pub channels: usize,
+    pub count: usize,
+    pub frames: usize,
+    pub values: Vec<f32>,
 }
 
 /// A clip between two operations, away from any worker.
@@ -65,10 +65,10 @@ pub struct Unfinished {
 pub struct Worker {
     limits: Limits,
     mono: bool,
-    clip: Clip,
-    features: Option<Features>,
+    pub(super) clip: Clip,
+    pub(super) features: Option<Features>,
     /// The memory of features while a signal is at hand.
-    spare: Vec<f32>,
+    pub(super) spare: Vec<f32>,
     scratch: Vec<f32>,
     resamplers: Vec<Resampler>,
     spectrograms: Vec<Spectrogram>,
@@ -90,11 +90,8 @@ impl Worker {
         }
     }
 
-    /// Decodes a file.
-    ///
-    /// # Errors
-    /// When it is none that can be decoded.
-    pub fn decode(&mut self, bytes: &[u8]) -> Result<&Clip, AudioError> {
+    /// Another clip begins: what the last one has left is room for it.
+    pub(super) fn begin(&mut self) {
         if let Some(features) = self.features.take() {
             self.spare = features.values;
         }
@@ -103,6 +100,14 @@ impl Worker {
                 *buffer = Vec::new();
             }
         }
+    }
+
+    /// Decodes a file.
+    ///
+    /// # Errors
+    /// When it is none that can be decoded.
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<&Clip, AudioError> {
+        self.begin();
         decode(bytes, &self.limits, &mut self.scratch, &mut self.clip)?;
         if self.mono {
             self.clip.mix();

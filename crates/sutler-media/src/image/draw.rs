@@ -6,7 +6,7 @@
 
 use sutler_core::SampleRng;
 
-use super::fuse::{Fused, Source, fuse};
+use super::fuse::{Fused, Source, Stage, fuse};
 use super::geometry::{centred, padded, resized};
 use super::op::{EraseWith, Op};
 use super::pipeline::{Pipeline, PipelineError};
@@ -61,6 +61,65 @@ impl Plan {
     pub fn output_size(&self) -> [u32; 2] {
         [self.output.height, self.output.width]
     }
+}
+
+/// How much there is to do to a picture, as far as it can be counted before it is done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effort {
+    /// The share of the file that a decoder has to go through: from the top down to the last row that is needed.
+    pub file_share: f64,
+    /// How many pixels are decoded and made by all passes over them.
+    pub pixels: f64,
+}
+
+impl Plan {
+    /// What it takes to carry the plan out on a picture of this size, with the pipeline that it was drawn for. A file is decoded in
+    /// part where the decoder can do that, and else as a whole.
+    #[must_use]
+    pub fn effort(&self, pipeline: &Pipeline, source: Size, in_part: bool) -> Effort {
+        let Fused { region, scale, stages, .. } = &self.fused;
+        let (rows, decoded) = if in_part {
+            let reduced = f64::from(scale.denominator());
+            (region.y.saturating_add(region.height), area(region.size()) / (reduced * reduced))
+        } else {
+            (source.height, area(source))
+        };
+        let (mut at, mut pixels) = (decoded, decoded);
+        for stage in stages {
+            let passes = match stage {
+                Stage::Resample(resample) => {
+                    at = area(resample.keep.size());
+                    1.0
+                }
+                Stage::Crop(window) => {
+                    at = area(window.size()).min(at);
+                    1.0
+                }
+                Stage::Flip(_) => 1.0,
+                Stage::Apply(index) => self.passes(&pipeline.ops()[*index], *index),
+            };
+            pixels += at * passes;
+        }
+        let file_share = f64::from(rows.min(source.height)) / f64::from(source.height.max(1));
+        Effort { file_share, pixels: pixels + area(self.output) }
+    }
+
+    /// How often an operation goes over all pixels, by what was drawn for it.
+    fn passes(&self, op: &Op, index: usize) -> f64 {
+        match (op, self.drawn.get(index)) {
+            (_, Some(Drawn::Jitter { factors, .. })) => factors.iter().flatten().count() as f64,
+            (_, Some(Drawn::Choices { count, .. })) => *count as f64,
+            // Once along the rows and once along the columns, each time with as many values as the kernel has.
+            (Op::GaussianBlur { kernel_size, .. }, _) => {
+                kernel_size.iter().map(|&side| f64::from(side)).sum()
+            }
+            _ => 1.0,
+        }
+    }
+}
+
+fn area(size: Size) -> f64 {
+    f64::from(size.width) * f64::from(size.height)
 }
 
 /// Draws for an image of which `source` says size and abilities, and works out how to run the result.

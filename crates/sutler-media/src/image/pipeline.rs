@@ -15,7 +15,7 @@ use super::{Size, draw as drawing};
 use crate::decode::{Header, Scale};
 
 pub use super::worker::{DecodedPixels, Worker};
-pub use drawing::Plan;
+pub use drawing::{Effort, Plan};
 
 /// The type of the values that come out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,10 +219,22 @@ impl Pipeline {
     /// # Errors
     /// When an operation does not fit the image, as a crop that is larger than it.
     pub fn draw(&self, header: &Header, rng: &mut SampleRng, plan: &mut Plan) -> Result<(), PipelineError> {
-        let coarsest =
-            [Scale::Eighth, Scale::Quarter, Scale::Half].into_iter().find(|scale| header.can_scale(*scale));
-        let size = Size { width: header.width, height: header.height };
-        draw(self, &Source { size, coarsest: coarsest.unwrap_or(Scale::Full) }, rng, plan)
+        self.foresee(header.size(), header.can_scale(Scale::Eighth), rng, plan)
+    }
+
+    /// As [`Pipeline::draw`], for a file that nobody has opened: of this size, and one that the decoder can shrink on the way or not.
+    ///
+    /// # Errors
+    /// As [`Pipeline::draw`].
+    pub fn foresee(
+        &self,
+        size: Size,
+        scalable: bool,
+        rng: &mut SampleRng,
+        plan: &mut Plan,
+    ) -> Result<(), PipelineError> {
+        let coarsest = if scalable { Scale::Eighth } else { Scale::Full };
+        draw(self, &Source { size, coarsest }, rng, plan)
     }
 
     /// As [`Pipeline::draw`], for pixels that are decoded already; see [`Worker::load`].

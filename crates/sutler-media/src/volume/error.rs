@@ -54,6 +54,14 @@ pub enum VolumeError {
         /// The variant.
         what: String,
     },
+    /// A value that is no number, or an infinite one.
+    #[error(
+        "a value is {value}, which would spread to whatever is made of it; write a number into the file, or leave it out"
+    )]
+    NotFinite {
+        /// What is there.
+        value: String,
+    },
     /// A label that is none.
     #[error("a label is {value}, and labels are whole numbers from 0 to 255; write others into the file")]
     NoLabel {
@@ -108,6 +116,7 @@ impl VolumeError {
             Self::Corrupt { .. } => "corrupt",
             Self::Damaged { .. } => "damaged",
             Self::Unsupported { .. } => "unsupported",
+            Self::NotFinite { .. } => "not_finite",
             Self::NoLabel { .. } => "label",
             Self::Channels { .. } => "channels",
             Self::Mismatch { .. } => "mismatch",

@@ -62,6 +62,12 @@ impl Pipeline {
         Self::new(ops)
     }
 
+    /// The operations in order.
+    #[must_use]
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
     /// How many leading operations draw no random number.
     #[must_use]
     pub fn static_prefix(&self) -> usize {

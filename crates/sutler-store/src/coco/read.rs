@@ -4,7 +4,7 @@
 //! tenths outlines, which are passed over without being taken into memory.
 
 use std::fmt;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -12,6 +12,9 @@ use serde::de::{Deserializer, Error, Visitor};
 
 use crate::error::StoreError;
 use crate::manifest::open;
+
+/// The mark of UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// How much of the file is in memory at a time.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -64,10 +67,23 @@ pub(super) struct RawCategory {
 
 /// Reads the entries of an annotation file.
 pub(super) fn read(path: &Path) -> Result<Entries, StoreError> {
-    let file = open(path)?;
-    serde_json::from_reader(BufReader::with_capacity(BUFFER_BYTES, file)).map_err(|error| {
+    let failure = |source| StoreError::Read { path: path.to_owned(), source };
+    let mut file = BufReader::with_capacity(BUFFER_BYTES, open(path)?);
+    // Some editors begin a file with this mark; what follows is the same text.
+    if file.fill_buf().map_err(failure)?.starts_with(BYTE_ORDER_MARK) {
+        file.consume(BYTE_ORDER_MARK.len());
+    }
+    serde_json::from_reader(file).map_err(|error| {
         if error.is_io() {
             return StoreError::Read { path: path.to_owned(), source: error.into() };
+        }
+        if let Some(word) = no_number_at(path, error.line(), error.column()) {
+            let reason = format!("{word} is no number that JSON has (column {})", error.column());
+            let remedy = format!(
+                "Find out how {word} came into the file, and write a number instead, or leave the annotation out"
+            );
+            let line = Some(error.line() as u64);
+            return StoreError::Manifest { path: path.to_owned(), line, reason, remedy };
         }
         let place = format!(" at line {} column {}", error.line(), error.column());
         let reason = format!("{} (column {})", error.to_string().replace(&place, ""), error.column());
@@ -79,6 +95,24 @@ pub(super) fn read(path: &Path) -> Result<Entries, StoreError> {
         let line = Some(error.line() as u64);
         StoreError::Manifest { path: path.to_owned(), line, reason, remedy: remedy.to_owned() }
     })
+}
+
+/// What some tools write where a division has failed, if it stands at this place of the file: lines and columns count from 1. Files may be one line of
+/// gigabytes, so it is looked for without taking them into memory.
+fn no_number_at(path: &Path, line: usize, column: usize) -> Option<&'static str> {
+    const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
+    let mut file = BufReader::with_capacity(BUFFER_BYTES, open(path).ok()?);
+    for _ in 1..line {
+        file.skip_until(b'\n').ok()?;
+    }
+    // The parser stops at the first letter of the word, behind its sign.
+    let before = column.saturating_sub(2) as u64;
+    std::io::copy(&mut (&mut file).take(before), &mut std::io::sink()).ok()?;
+    let mut there = Vec::new();
+    file.take(10).read_to_end(&mut there).ok()?;
+    let starts =
+        |word: &&str| (0..2).any(|at| there.get(at..).is_some_and(|rest| rest.starts_with(word.as_bytes())));
+    WORDS.into_iter().find(starts)
 }
 
 /// A whole number, which some tools write as 7.0.

@@ -72,7 +72,7 @@ impl Listing {
     ) -> Result<Self, StoreError> {
         let root = root.as_ref();
         let extensions = Extensions::new(&options.extensions);
-        let walk = Walk { root, extensions: &extensions, progress };
+        let walk = Walk { root, extensions: &extensions, in_classes: true, progress };
         let (classes, loose) = walk.classes()?;
         if classes.is_empty() {
             return Err(StoreError::NoClasses {

@@ -152,7 +152,7 @@ impl Listing {
     ) -> Result<Self, StoreError> {
         let root = root.as_ref();
         let extensions = Extensions::new(&options.extensions);
-        let walk = Walk { root, extensions: &extensions, progress };
+        let walk = Walk { root, extensions: &extensions, in_classes: false, progress };
         let mut folders = walk.everything(options.threads)?;
         // Which of two files of one kind comes first should not depend on which thread was faster.
         folders.sort_unstable_by(|left, right| left.path.cmp(&right.path));

@@ -27,6 +27,8 @@ const PORTION_BYTES: usize = 64 << 10;
 pub(super) struct Walk<'a> {
     pub(super) root: &'a Path,
     pub(super) extensions: &'a Extensions,
+    /// Whether the root should hold a folder for each class.
+    pub(super) in_classes: bool,
     pub(super) progress: &'a dyn Progress,
 }
 
@@ -89,7 +91,7 @@ impl Walk<'_> {
     fn open_root(&self) -> Result<OwnedFd, StoreError> {
         open_folder(self.root).map_err(|errno| match errno {
             Errno::NOENT => StoreError::missing(self.root),
-            Errno::NOTDIR => StoreError::NotAFolder { path: self.root.to_owned() },
+            Errno::NOTDIR => StoreError::NotAFolder { path: self.root.to_owned(), classes: self.in_classes },
             errno => self.failure(b"", errno),
         })
     }
