@@ -425,6 +425,7 @@ class Measurement:
             handed = Interval(step.value + transport, step.low + transport, step.high + transport)
         work = phases["memory"].work_seconds / max(1, phases["memory"].served)
         sample_bytes = self._counted_bytes()
+        ahead = phases["memory"].probe.ahead
         shares = _sutler.attribute_stalls(
             step=step.value,
             handed=handed.value,
@@ -439,6 +440,7 @@ class Measurement:
             "cache_bytes": 0.0,
             "workers": bench.workers,
             "cores": _sutler.usable_cores(),
+            "ahead": float(ahead * bench.batch_size) if ahead else None,
             "ingest": plain(self._ingest(rates["G"].samples_per_s, fetched)),
             "prepare": plain(rates["P"].samples_per_s),
             "prepare_alone": plain(series["alone"].rate()) if "alone" in series else None,
