@@ -10,8 +10,8 @@ if [ "$#" -gt 0 ]; then
     exec .venv/bin/pytest "$@"
 fi
 
-# About half of the time. Whatever is named in neither list is the other half.
-half=(docs python/sutler tests/python/conformance tests/python/trainers)
+# About half of the time: all that is not in tests/python, and some of what is. Whatever else is there is the other half.
+half=(README.md docs python/sutler tests/python/conformance tests/python/trainers)
 alone=(tests/python/analysis tests/python/test_auto_workers.py tests/python/test_hand_over.py tests/python/test_overlap.py
     tests/python/test_slow_items.py tests/python/test_stats.py)
 
@@ -21,7 +21,8 @@ set -m # without it Ctrl-C is ignored by what runs beside, and by what it starts
 .venv/bin/pytest -o cache_dir=.pytest_cache/half "${half[@]}" </dev/null >"$log" 2>&1 &
 beside=$!
 trap 'kill "$beside" 2>/dev/null || true; rm -f "$log"' EXIT
-.venv/bin/pytest "${half[@]/#/--ignore=}" "${alone[@]/#/--ignore=}" || status=$?
+.venv/bin/pytest tests/python "${half[@]/#/--ignore=}" "${alone[@]/#/--ignore=}" || status=$?
+[ "$status" -ne 2 ] || exit 2 # Ctrl-C
 wait "$beside" || status=$?
 trap 'rm -f "$log"' EXIT
 cat "$log"

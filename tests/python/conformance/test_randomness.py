@@ -93,7 +93,7 @@ def test_a_sample_that_is_drawn_twice(load: Callable[..., Any], differs: Callabl
     first, other, again = numbers(Drawing(4), 1, 2, 1)
     assert other != first
     assert (again == first) == differs("random_numbers_of_repeats")
-    both = ConcatDataset([Drawing(4), Drawing(4)])
+    both: Dataset[Any] = ConcatDataset([Drawing(4), Drawing(4)])
     assert len(set(numbers(both, 1, 5))) == 2, "the same sample under another index"
 
 
