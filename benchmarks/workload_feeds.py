@@ -183,6 +183,12 @@ class Epoch:
         working = (len(self.waits) + 1) * step
         return working / (working + sum(self.waits))
 
+    def busy_later(self, step: float) -> float:
+        """The same without the first quarter of the batches: once slow samples have had time to be begun early."""
+        waits = self.waits[(len(self.waits) + 1) // 4 :]
+        working = (len(waits) + 1) * step
+        return working / (working + sum(waits))
+
 
 #: The loader of this process. Only the seat of a contender has one.
 _feeds: dict[str, Feed] = {}

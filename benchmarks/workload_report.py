@@ -32,7 +32,7 @@ def summary(
         f"A sample takes {cost * 1000:.1f} ms of processor time through torch's loader.\n"
     )
     rows = [_row(name, measured, step) for name, measured in epochs.items()]
-    header = ["", "epoch", "min..max", "busy", "wait p99", "first batch", "slow in a batch"]
+    header = ["", "epoch", "min..max", "busy", "later", "wait p99", "first batch", "slow in a batch"]
     return "\n".join([head, report.table(header, rows), *notes, "", *verdicts(workload, step, epochs)])
 
 
@@ -44,6 +44,7 @@ def _row(name: str, measured: Sequence[Epoch], step: float) -> list[str]:
         f"{report.median(totals):.2f} s",
         report.spread(totals, 2),
         f"{_busy(measured, step):.1%}" if step else "",
+        f"{report.median([epoch.busy_later(step) for epoch in measured]):.1%}" if step else "",
         f"{percentile(waits, 0.99) * 1000:,.0f} ms",
         f"{report.median([epoch.first_batch for epoch in measured]) * 1000:,.0f} ms",
         slow_in_a_batch(measured[-1]),

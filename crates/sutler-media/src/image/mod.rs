@@ -16,7 +16,7 @@ mod policy;
 #[cfg(test)]
 mod references;
 mod resample;
-mod simd;
+pub(crate) mod simd;
 mod validate;
 mod warp;
 mod weights;

@@ -6,6 +6,8 @@
 
 use sutler_core::SampleRng;
 
+use crate::image::simd::vectorised;
+
 /// How many pairs are made at once: enough to be worth it, and little enough to stay in the processor's nearest memory.
 const PAIRS: usize = 64;
 
@@ -17,12 +19,23 @@ pub(super) fn add(values: &mut [f32], mean: f32, std: f32, rng: &mut SampleRng) 
             // 24 bits of each: no more than a float can tell apart.
             (*first, *second) = (rng.next_u32() >> 8, rng.next_u32() >> 8);
         }
-        let mut normal = [[0.0; 2]; PAIRS];
-        for ((pair, &first), &second) in normal.iter_mut().zip(&radius).zip(&angle) {
-            *pair = pair_of(first, second);
+        let mut normal = [[0.0; PAIRS]; 2];
+        make_pairs(&radius, &angle, &mut normal);
+        let [first, second] = normal;
+        for (values, pair) in block.chunks_mut(2).zip(first.into_iter().zip(second)) {
+            for (value, number) in values.iter_mut().zip([pair.0, pair.1]) {
+                *value += mean + std * number;
+            }
         }
-        for (value, number) in block.iter_mut().zip(normal.as_flattened()) {
-            *value += mean + std * number;
+    }
+}
+
+vectorised! {
+    /// All pairs of a block, the first numbers of all and then the second ones.
+    fn make_pairs(radius: &[u32; PAIRS], angle: &[u32; PAIRS], normal: &mut [[f32; PAIRS]; 2]) {
+        let [first, second] = normal;
+        for index in 0..PAIRS {
+            [first[index], second[index]] = pair_of(radius[index], angle[index]);
         }
     }
 }
