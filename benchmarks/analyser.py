@@ -3,7 +3,8 @@
 Storage is held to a rate, so that what binds is known; trainers are emulated. Each case is analysed with `verify=True`:
 caches of a quarter, half and three quarters of the dataset, fewer and more workers, slower and, where it is held back,
 faster storage. The cases of PyTorch's `DataLoader` read through a disk that is slow where the page cache does not help,
-and their samples take a while that is not spent on a processor, so that more workers than cores can be tried.
+and their samples take a while that is not spent on a processor, so that more workers than cores can be tried. All
+cases are pauses, and go before everybody else on the machine where they may, so they can be run on a busy one.
 """
 
 from __future__ import annotations
@@ -59,8 +60,12 @@ CASES = [
 BATCH = 8
 
 
+#: The bytes of a file on average; they differ as those of photographs do, from half of it to three halves.
+FILE_BYTES = 40_000
+
+
 class SlowSamples:
-    """Files on a slow disk that take a while to prepare."""
+    """Files on a slow disk that take a while to prepare, the larger the longer."""
 
     def __init__(self, root: Path, disk: SlowDisk, seconds: float) -> None:
         self.samples = [(str(path), 0) for path in sorted(root.iterdir())]
@@ -72,7 +77,7 @@ class SlowSamples:
 
     def __getitem__(self, index: int) -> tuple[np.ndarray[Any, Any], int]:
         content = self._disk.read(self.samples[index][0])
-        time.sleep(self._seconds)
+        time.sleep(self._seconds * len(content) / FILE_BYTES)
         return np.frombuffer(content[:1024], np.uint8).copy(), index
 
 
@@ -80,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The benchmark's own arguments."""
     parser.add_argument("--samples", type=int, default=384, help="samples in the dataset")
     parser.add_argument(
-        "--time", type=float, default=20.0, help="seconds of each analysis, not of the runs that verify it"
+        "--time", type=float, default=10.0, help="seconds of each analysis, not of the runs that verify it"
     )
     parser.add_argument("--cases", type=int, default=len(CASES), help="how many of the cases to run")
 
@@ -93,7 +98,9 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         make_photos(root / "photos", arguments.samples, 4)
         (root / "files").mkdir()
         for number in range(arguments.samples):
-            (root / "files" / f"{number:05}").write_bytes(np.random.default_rng(number).bytes(40_000))
+            random = np.random.default_rng(number)
+            content = random.bytes(int(FILE_BYTES * random.uniform(0.5, 1.5)))
+            (root / "files" / f"{number:05}").write_bytes(content)
         for case in CASES[: arguments.cases]:
             say(case.title)
             found = _analyse(case, root, arguments.time)
@@ -118,7 +125,7 @@ def _loader(case: Case, root: Path) -> Iterator[tuple[Any, float | None]]:
     if case.kind == "torch":
         from torch.utils.data import DataLoader
 
-        disk = SlowDisk(40_000 / (case.fetch / 1e3))
+        disk = SlowDisk(FILE_BYTES / (case.fetch / 1e3))
         dataset: Any = SlowSamples(root / "files", disk, case.prep / 1e3)
         yield DataLoader(dataset, BATCH, num_workers=case.workers), None
         return

@@ -48,8 +48,14 @@ from benchmarks.workload_volumes import list_volumes, prepare
 
 #: How many samples are slow in the mix that a workload is about.
 SLOW_SHARES: dict[Kind, float] = {"volumes": 0.4, "speech": 0.2, "photos": 0.1}
-#: Samples in a batch; a crop of a scan is as large as fourteen photos, and MLPerf has two of them in one, too.
-BATCH_SIZES: dict[Kind, int] = {"volumes": 2, "speech": 8, "photos": 8}
+#: Samples in a batch: so few that an epoch has many batches for each worker. MLPerf has two scans in one, too.
+BATCH_SIZES: dict[Kind, int] = {"volumes": 2, "speech": 8, "photos": 4}
+#: Batches for each worker to find out what a sample takes. Which crops of scans are slow is drawn anew each time, so it
+#: takes many to know their mean.
+WEIGHED: dict[Kind, int] = {"volumes": 12, "speech": 2, "photos": 2}
+#: Batches for each worker in epochs without a step, at least. As many for each: those who hand out whole batches would
+#: wait for the few workers that get one more.
+ROUNDS_OF_BATCHES_MIN = 3
 #: Epochs without a step say as much in less time.
 PARITY_SECONDS = 0.5
 
@@ -67,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="about what an epoch should take")
     parser.add_argument("--samples", type=int, help="so many in an epoch instead")
-    parser.add_argument("--batch-size", type=int, help="instead of 2 scans, 8 clips or 8 photos")
+    parser.add_argument("--batch-size", type=int, help="instead of 2 scans, 8 clips or 4 photos")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--heavy-ms", type=float, default=60.0, help="what the heavy step of a clip takes")
     parser.add_argument("--side", type=int, default=128, help="of the crops of scans")
@@ -105,6 +111,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
                 with tempfile.TemporaryDirectory(dir=scratch) as listed:
                     measured = _measure_mix(arguments, kind, share, source, Path(listed), seats, scales)
                 parts.append(measured.pop("summary"))
+                say(f"\n{parts[-1]}\n")  # who is interrupted has what was measured so far
                 raw["workloads"].append(measured)
     return Outcome("\n\n".join(parts), raw, Path.cwd())
 
@@ -149,7 +156,7 @@ def _measure_mix(
 ) -> dict[str, Any]:
     """All contenders on one mix: what they measured, and what to say about it."""
     batch_size = arguments.batch_size or BATCH_SIZES[kind]
-    few = Mix(4 * batch_size * arguments.workers, share)
+    few = Mix(WEIGHED[kind] * batch_size * arguments.workers, share)
     weighed = Workload(
         kind,
         few,
@@ -161,15 +168,14 @@ def _measure_mix(
     )
     say(f"{kind}, {share:.0%} slow: what a sample takes")
     cost = scales.submit(cpu_seconds_per_sample, weighed).result()
-    paced = 0 < share < 1
-    at_once = weighed.at_once
-    step = cost * batch_size / at_once / arguments.load if paced else 0.0
-    batches = (
-        arguments.seconds / step
-        if paced
-        else arguments.seconds * PARITY_SECONDS * at_once / cost / batch_size
-    )
-    mix = Mix(arguments.samples or max(4, round(batches)) * batch_size, share)
+    work = cost * batch_size / weighed.at_once
+    step = work / arguments.load if 0 < share < 1 else 0.0
+    if step:
+        batches = max(4, round(arguments.seconds / step))
+    else:
+        rounds = round(arguments.seconds * PARITY_SECONDS / work / arguments.workers)
+        batches = max(ROUNDS_OF_BATCHES_MIN, rounds) * arguments.workers
+    mix = Mix(arguments.samples or batches * batch_size, share)
     workload = replace(weighed, mix=mix, folder=str(_list(kind, source, scratch / "all", mix)))
     left_out: dict[str, list[str]] = {}
     names = []

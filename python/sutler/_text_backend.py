@@ -46,7 +46,7 @@ class TextBackend:
         self._cache = self._make_cache()
 
     def _make_cache(self) -> _sutler.Cache | None:
-        """Where copies of lines are kept, also where they are packed: what a block is made of differs from epoch to epoch."""
+        """Where copies of lines are kept, also where they are packed: each epoch packs others together."""
         if self._cache_wanted is None:
             return None
         return open_cache(self._cache_wanted, self._dataset._native.lines, "text", self._seed)

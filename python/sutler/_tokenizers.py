@@ -115,8 +115,8 @@ def _asked(asked: int | str, name: str, native: _sutler.Tokenizer | None) -> int
         return number
     if asked < 0:
         raise ValueError(
-            f"{name} is the number of a token, which is never negative, got {asked}; lengths and attention_mask=True tell "
-            "which tokens are padding"
+            f"{name} is the number of a token, which is never negative, got {asked}; lengths and attention_mask=True "
+            "tell which tokens are padding"
         )
     if name == "eos" and native is not None and native.token(asked) is None:
         raise ValueError(

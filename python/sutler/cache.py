@@ -25,14 +25,14 @@ class Cache:
     It is a description: each loader that is given it has a cache of its own, of this size. A sample is kept in one
     of two forms. *Encoded* is the file as it was read, or the line of a text: a hit saves the read. *Decoded* is what
     all transforms before the first random one make of it, or the tokens of a line: a hit saves the decoding too, but
-    takes several times the memory. Either way a batch holds the same bytes as it would without a cache. Of a dataset written in Python all of the memory is for what
-    its deterministic part returns: see :class:`sutler.PreparedDataset`.
+    takes several times the memory. Either way a batch holds the same bytes as it would without a cache. Of a dataset
+    written in Python all of the memory is for what its deterministic part returns: see :class:`sutler.PreparedDataset`.
 
     Args:
         memory: All it may take: a number of bytes, or text such as ``"8GiB"`` or ``"500MB"``.
         split: The shares of encoded, decoded and augmented samples in percent, as in ``"58-42-0"``; or ``"auto"``,
-            for images, which measures the dataset for about a second when the first epoch begins, takes the best split, and
-            looks again before each later epoch: where reading or preparing has become a quarter faster or slower
+            for images, which measures the dataset for about a second when the first epoch begins, takes the best split,
+            and looks again before each later epoch: where reading or preparing has become a quarter faster or slower
             and another split is clearly better, it changes. ``stats()["cache"]["plan"]`` tells what it did.
             By default all of it is for encoded samples: that keeps the most samples, so it saves the most reads,
             whatever the transforms are, and it neither delays the first batch nor depends on how busy the machine is.
@@ -118,8 +118,9 @@ def open_cache(wanted: Cache, samples: int, content: str, seed: int) -> _sutler.
     """The memory for copies of a native dataset's samples."""
     if wanted.split == AUTO and content != "images":
         raise ValueError(
-            f"split='auto' measures what decoding images costs, and the dataset holds {content}; pass the shares, such as "
-            "split='100-0-0' for samples as they were stored or split='0-100-0' for what can be kept of the work on them"
+            f"split='auto' measures what decoding images costs, and the dataset holds {content}; pass the shares, such "
+            "as split='100-0-0' for samples as they were stored or split='0-100-0' for what is made of them before "
+            "anything random"
         )
     encoded, decoded, _ = read_split(wanted.split)
     return _sutler.Cache(

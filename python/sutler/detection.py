@@ -283,7 +283,9 @@ class AspectGroups(EpochBatches):
         try:
             self.thresholds = sorted(float(threshold) for threshold in thresholds)
         except (TypeError, ValueError):
-            raise TypeError(f"thresholds should be a list of numbers such as [1.0], got {thresholds!r}") from None
+            raise TypeError(
+                f"thresholds should be a list of numbers such as [1.0], got {thresholds!r}"
+            ) from None
         if not all(0 < threshold < math.inf for threshold in self.thresholds):  # nor a NaN
             raise ValueError(
                 "thresholds are widths over heights, and should be positive numbers such as 1.0, which is between "

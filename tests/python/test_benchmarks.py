@@ -129,6 +129,15 @@ def test_reports_of_a_training_are_pages_texts_and_json_without_paths(bench: Any
     assert "sutler-bench-" not in written
 
 
+def test_accounting_holds_the_book_against_the_work(bench: Any) -> None:
+    printed, figures = bench(
+        "accounting", "--samples", "24", "--batch-size", "8", "--threads", "1", "--rounds", "1"
+    )
+    assert len(figures["shares"]) == 3
+    assert all(share > 0 for share in figures["shares"].values())
+    assert "figures take ≤ 1% of photos, training at 224" in printed
+
+
 def test_own_resnet_has_as_many_parameters_as_torchvisions() -> None:
     from torchvision.models import resnet18
 

@@ -388,6 +388,7 @@ pub struct SharedRow {
 }
 
 /// What became of a sample that was to be prepared elsewhere.
+#[allow(clippy::large_enum_variant)] // nearly all are the large one, and a box would cost each sample an allocation
 pub enum Elsewhere {
     /// It is done with.
     Answered {

@@ -18,13 +18,16 @@ use sutler_store::{Files, FolderOptions, Io, Lines, LinesOptions, Listing, Silen
 
 use support::Loader;
 
+/// How they are prepared, with a cache or without.
+type Prepare = dyn Fn(Option<Arc<Cache>>) -> Arc<dyn Preparation>;
+
 /// A kind of samples, of which each takes the same room in the cache.
 struct Kind {
     source: Arc<dyn Source>,
     samples: u32,
     /// What a sample takes in each form.
     bytes: [usize; 2],
-    prepare: Box<dyn Fn(Option<Arc<Cache>>) -> Arc<dyn Preparation>>,
+    prepare: Box<Prepare>,
     _folder: tempfile::TempDir,
 }
 

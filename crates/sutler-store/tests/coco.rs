@@ -217,7 +217,7 @@ fn what_is_no_json_or_of_another_kind_is_refused_with_its_place() {
         ("{\"images\": [{\"id\": \"x\"}]}", "invalid type: string \"x\", expected a whole number (column"),
         ("{\"images\": [{\"id\": 1.5}]}", "1.5 is not a whole number"),
         ("{\"annotations\": [{\"iscrowd\": 2}]}", "2 is neither 0 nor 1"),
-        ("{\"annotations\": [{\"bbox\": [1, 2, NaN, 4]}]}", "expected value (column"),
+        ("{\"annotations\": [{\"bbox\": [1, 2, NaN, 4]}]}", "NaN is no number that JSON has (column 34)"),
         ("{\"annotations\": [{\"bbox\": [1, 2, 1e999, 4]}]}", "number out of range (column"),
         ("\u{0}\u{1}\u{2}", "expected value (column"),
     ] {

@@ -111,6 +111,7 @@ def analyze(
         batches_max=batches,
         seconds=time,
         storage_bytes_per_s=None if storage_mbps is None else storage_mbps * 1e6,
+        verify=verify,
     )
     measured = measurement.run()
     facts = measured.facts

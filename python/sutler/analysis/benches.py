@@ -9,11 +9,11 @@ import contextlib
 import copy
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sutler.analysis.dealing import evenly, in_batches
+from sutler.analysis.dealing import in_batches, shuffled
 from sutler.analysis.files import files_of
 from sutler.analysis.proof import drop_from_page_cache
 from sutler.errors import Failure
@@ -58,16 +58,11 @@ class Probe(ABC):
         for batch in self._iterate():
             del batch
 
-    def spread(self, sizes: list[int], kept: Collection[Any], weight: Callable[[Any], float]) -> None:
-        """Deals the samples out anew, so that those which are kept are spread evenly over the batches.
-
-        A cache keeps what came first. In a later epoch of a training run these are anywhere, not all at its beginning.
-        """
+    def spread(self, sizes: list[int]) -> None:
+        """Deals the samples out anew. A cache keeps what came first; in a later epoch these are anywhere."""
         single = not (self._drawn and isinstance(self._drawn[0], list))
-        indices = list(self._drawn) if single else [index for batch in self._drawn for index in batch]
-        kinds = [index for index in indices if index in kept], [index for index in indices if index not in kept]
-        dealt = evenly(kinds, weight)
-        self._drawn = dealt if single else in_batches(dealt, sizes)
+        indices = self._drawn if single else [index for batch in self._drawn for index in batch]
+        self._drawn = shuffled(indices) if single else in_batches(shuffled(indices), sizes)
 
     @abstractmethod
     def _iterate(self) -> Iterator[Any]:
@@ -117,8 +112,6 @@ class Bench(ABC):
     workers: int
     #: Whether workers make whole batches, so that those of all workers arrive together.
     whole_batches: bool
-    #: Whether batches are drawn at random, so that any of its samples may be in any of them.
-    shuffled: bool
     #: The user's cache, in bytes.
     cache_bytes: int = 0
     dataset: Any
@@ -225,16 +218,10 @@ class Pages:
         drop_from_page_cache(self.paths, written=self._written)
         self._written = False
 
-    def keep(self, fraction: float) -> None:
-        """Only so much of it stays: the samples spread evenly over the batches that are in memory already."""
-        indices = list(self._files)
-        left_out = [
-            path
-            for place, index in enumerate(indices)
-            # As in drawing a line on a screen: every so often the sum steps over a whole number.
-            if int((place + 1) * fraction) == int(place * fraction)
-            for path in self._files[index]
-        ]
+    def keep(self, kept: Collection[Any]) -> None:
+        """Of what is in memory already, only these samples stay there."""
+        staying = {path for index in kept for path in self._files[index]}
+        left_out = [path for path in self.paths if path not in staying]
         drop_from_page_cache(left_out, written=self._written)
 
     def read(self) -> None:

@@ -1,55 +1,39 @@
-"""Samples dealt out so that a few batches stand for all.
+"""Samples that stand for all: as many of them as a cache would keep, and as heavy as they should be.
 
-A pass looks at a hundred samples or so, and not at the first and the last of them. Photographs differ in size by two
-fifths of their mean, so of samples that come as they are drawn such a part may well be larger or smaller than it
-should be by some percent, and what is read of them, too. Dealt out evenly, any stretch of them has large and small
-ones, and those that a cache keeps, in the same proportions as all of them.
+A pass looks at a hundred samples or so. Photographs differ in size by two fifths of their mean and more, so of samples
+that are chosen blindly a part may well be larger or smaller than it should be by some percent, and what is read of the
+others, too. In a dataset of a million that evens out; here it has to be seen to.
 """
 
 from __future__ import annotations
 
 import bisect
 import itertools
+import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-_GOLDEN_RATIO = (5**0.5 - 1) / 2
-
 #: By which fraction the weight of representative samples may be off.
 CLOSE = 1e-4
-
-
-def evenly(kinds: Iterable[list[Any]], weight: Callable[[Any], float]) -> list[Any]:
-    """All samples, in an order of which any stretch has as much of each kind, light and heavy ones, as any other.
-
-    Examples:
-        >>> evenly([[1, 2, 3, 4, 5, 6, 7, 8]], float)
-        [1, 6, 3, 8, 5, 2, 7, 4]
-        >>> evenly([[10, 20], [1, 2, 3, 4]], float)
-        [10, 1, 3, 20, 2, 4]
-    """
-    places: list[tuple[float, Any]] = []
-    for samples in kinds:
-        # Multiples of the golden ratio, taken modulo 1, fall evenly into any interval.
-        places += [
-            (rank * _GOLDEN_RATIO % 1.0, sample) for rank, sample in enumerate(sorted(samples, key=weight))
-        ]
-    return [sample for _, sample in sorted(places, key=lambda place: place[0])]
+#: Decides which samples they are: the same whenever the same are looked at.
+SEED = 0
 
 
 def representative(samples: list[Any], count: int, weight: Callable[[Any], float]) -> list[Any]:
-    """So many of the samples, light and heavy ones, which are together as heavy as so many of them should be.
+    """So many of the samples, anywhere among them, which are together as heavy as so many of them should be.
 
     Examples:
-        >>> sorted(representative([3, 4, 5, 6, 7, 8, 9, 10], 4, float))
-        [3, 5, 8, 10]
+        >>> sum(representative(list(range(1, 101)), 50, float))
+        2525
+        >>> sorted(representative([3, 4, 5, 6, 7, 8, 9, 10], 8, float))
+        [3, 4, 5, 6, 7, 8, 9, 10]
     """
-    order = evenly([samples], weight)
-    chosen, others = order[:count], sorted(order[count:], key=weight)
-    wanted = sum(map(weight, order)) * count / len(order)
+    dealt = shuffled(samples)
+    chosen, others = dealt[:count], sorted(dealt[count:], key=weight)
+    wanted = sum(map(weight, samples)) * count / max(1, len(samples))
     # One sample may be as heavy as many others, so it matters whether it is among them. The exchange of two that comes
     # closest to what is missing is made until none comes closer.
-    while others and abs(missing := wanted - sum(map(weight, chosen))) > CLOSE * wanted:
+    while chosen and others and abs(missing := wanted - sum(map(weight, chosen))) > CLOSE * wanted:
         weights = [weight(other) for other in others]
         exchanges = (
             (abs(missing - weights[at] + weight(sample)), place, at)
@@ -59,8 +43,7 @@ def representative(samples: list[Any], count: int, weight: Callable[[Any], float
         left, place, at = min(exchanges)
         if left >= abs(missing):
             break
-        sample, other = chosen[place], others.pop(at)
-        chosen[place] = other
+        sample, chosen[place] = chosen[place], others.pop(at)
         bisect.insort(others, sample, key=weight)
     return chosen
 
@@ -69,6 +52,13 @@ def _nearest(ascending: list[float], value: float) -> range:
     """Where the values on both sides of one stand."""
     place = bisect.bisect(ascending, value)
     return range(max(0, place - 1), min(len(ascending), place + 1))
+
+
+def shuffled(samples: Iterable[Any]) -> list[Any]:
+    """The same samples in another order, which is always the same."""
+    dealt = list(samples)
+    random.Random(SEED).shuffle(dealt)
+    return dealt
 
 
 def in_batches(samples: Iterable[Any], sizes: Iterable[int]) -> list[list[Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sutler import _sutler
 from sutler.analysis.benches import Batches, Bench, Config, Pages, Probe
-from sutler.analysis.dealing import evenly, in_batches, representative
+from sutler.analysis.dealing import in_batches, representative
 from sutler.analysis.in_place import of_latest, with_causes
 from sutler.analysis.model import CAUSES, BatchTimes, Interval, Rate
 from sutler.analysis.passes import BATCHES_MIN, NO_STEP, Pass, Series, Step, counted, plain, repeat, run_pass
@@ -29,6 +29,8 @@ CACHE_BLOCK = 4200
 STRAY_BYTES = 64 << 10
 #: Batches to look at where the user does not say.
 BATCHES_MAX = 256
+#: How often each of twice as many workers makes a batch where predictions are verified.
+ROUNDS_TO_VERIFY = 5
 #: How many broken samples are named.
 NAMED_MAX = 3
 #: Calls of the user's step before the clock runs.
@@ -91,6 +93,7 @@ class Measurement:
         batches_max: int | None,
         seconds: float,
         storage_bytes_per_s: float | None,
+        verify: bool = False,
     ) -> None:
         self.bench = bench
         self.step = step
@@ -102,13 +105,11 @@ class Measurement:
         self.keeps = self.native and bench.dataset.content == "images"
         self.streams = bench.kind == "stream" or bool(getattr(bench, "is_stream", False))
         self._stack = ExitStack()
+        self._verifies = verify
         self.batches: Batches = []
         self.sizes: list[int] = []
         self._choose_batches(batches_max)
         self.pages = Pages({} if self.streams else bench.find_files(self.batches, seconds / 10), self.batches)
-        if bench.shuffled and self.pages.complete:
-            drawn = [index for batch in self.batches for index in batch]
-            self.batches = in_batches(evenly([drawn], self.pages.bytes_of), self.sizes)
         #: What a sample takes in a cache, once one has been filled.
         self.kept_bytes: float | None = None
         #: Which part of the samples the user's cache has.
@@ -132,6 +133,10 @@ class Measurement:
             probe = self.open(stack, Config(storage_bytes_per_s=self.storage), drawn)
             started, count = 0.0, 0
             least = 2 * max(team, probe.ahead if self.native else 0) + BATCHES_MIN
+            if bench.whole_batches and self._verifies:
+                # Twice as many workers may be tried. They make twice as many batches at a time, of which the first and
+                # the last do not count, and of the others it takes a few rounds to know a mean.
+                least = ROUNDS_TO_VERIFY * 2 * team + BATCHES_MIN
             sizes = []
             for batch in itertools.islice(probe.epoch(), limit):
                 sizes.append(_length(batch, bench.batch_size))
@@ -194,6 +199,10 @@ class Measurement:
         workers = max(1, self.bench.workers if workers is None else workers)
         return workers if self.bench.whole_batches else -(-workers // max(1, self.bench.batch_size))
 
+    def _counted(self, probe: Probe, workers: int | None = None, repeats: int = 1) -> tuple[int, int]:
+        """Which batches of a pass count."""
+        return counted(len(self.sizes), self._team(workers), probe.ahead, repeats)
+
     def open(self, stack: ExitStack, config: Config, batches: Batches | None = None) -> Probe:
         """A loader over the batches of the analysis."""
         probe = self.bench.open(self.batches if batches is None else batches, config)
@@ -211,14 +220,14 @@ class Measurement:
         bench = self.bench
         series: dict[str, Series] = {"step": Series()}
         memory = self.open_in_memory(self._stack, Config())
+        # Storage that is held to a rate is as slow the second time, so whole rounds can be counted.
+        rounds = 1 if self.storage is None else 2
+        self.counted = (0, len(self.sizes))
+        if rounds == 1:
+            self.counted = self._counted(memory)
         real, self.cached = self._real_probe()
         ready = self._ready_probe()
         repeats = self._repeats(memory)
-        # Storage that is held to a rate is as slow the second time, so whole rounds can be counted.
-        rounds = 1 if self.storage is None else 2
-        self.counted = (
-            counted(len(self.sizes), self._team(None), real.ahead) if rounds == 1 else (0, len(self.sizes))
-        )
         phases = {
             "memory": Phase(memory, NO_STEP, self.into_memory, repeats=repeats),
             "memory+step": Phase(memory, self.step, self.into_memory),
@@ -262,24 +271,22 @@ class Measurement:
             probe = self.open(self._stack, Config(cache_bytes=max(1 << 20, scaled)))
             self._go_through(probe)
             kept = probe.kept()
-            samples = [index for batch in self.batches for index in batch]
-            probe.spread(self.sizes, frozenset(samples[: kept[0] if kept else 0]), self.pages.bytes_of)
+            probe.spread(self.sizes)
             return probe, (kept[0] / sum(self.sizes) if kept else 0.0)
         cached = min(1.0, bench.cache_bytes / self.kept_bytes / bench.samples)
         return self.open_cached(self._stack, cached, Config(storage_bytes_per_s=self.storage)), cached
 
     def open_cached(self, stack: ExitStack, cached: float, config: Config) -> Probe:
         """A loader that has this fraction of the samples in its cache."""
-        samples = [index for batch in self.batches for index in batch]
-        wanted = round(cached * len(samples))
+        chosen = self.chosen(cached)
+        wanted = len(chosen)
         if wanted == 0 or self.kept_bytes is None:
             return self.open(stack, config)
         config = replace(config, cache_bytes=self._room())
-        if wanted >= len(samples):
+        if wanted == sum(self.sizes):
             probe = self.open(stack, config)
             probe.fill(self.batches)
             return probe
-        chosen = representative(samples, wanted, self.pages.bytes_of)
         batches = in_batches(chosen, self.sizes)
         with ExitStack() as roomy:
             probe = self.open(roomy, config)
@@ -302,8 +309,17 @@ class Measurement:
         stack.push(attempt.pop_all())
         # What else may fit gets in now, and not while it is measured.
         probe.fill(self.batches)
-        probe.spread(self.sizes, frozenset(chosen), self.pages.bytes_of)
         return probe
+
+    def chosen(self, fraction: float) -> list[Any]:
+        """Samples that stand for this fraction of all: of those that count, and likewise of the others."""
+        first, last = self.counted
+        parts = [self.batches[first:last], self.batches[:first] + self.batches[last:]]
+        found = []
+        for batches in parts:
+            samples = [index for batch in batches for index in batch]
+            found += representative(samples, round(fraction * len(samples)), self.pages.bytes_of)
+        return found
 
     def _room(self) -> int:
         """More than a cache needs for all samples of the batches."""
@@ -373,7 +389,7 @@ class Measurement:
         before, work = device_bytes(), processor_seconds()
         asked, waited = phase.probe.storage_bytes(), phase.probe.transport_seconds()
         sizes = self.sizes * phase.repeats
-        count = counted(len(self.sizes), self._team(phase.workers), phase.probe.ahead, phase.repeats)
+        count = self._counted(phase.probe, phase.workers, phase.repeats)
         done = run_pass(phase.probe.epoch(phase.repeats), sizes, phase.step, count)
         phase.served += sum(sizes)
         after = device_bytes()
@@ -423,7 +439,7 @@ class Measurement:
             "cache_bytes": 0.0,
             "workers": bench.workers,
             "cores": _sutler.usable_cores(),
-            "ingest": plain(rates["G"].samples_per_s),
+            "ingest": plain(self._ingest(rates["G"].samples_per_s, fetched)),
             "prepare": plain(rates["P"].samples_per_s),
             "prepare_alone": plain(series["alone"].rate()) if "alone" in series else None,
             "work_s": max(work, 1e-9) if work else None,
@@ -470,6 +486,14 @@ class Measurement:
             batch_samples=sum(self.sizes) / len(self.sizes),
             warnings=self.warnings,
         )
+
+    def _ingest(self, alone: Interval, fetched: Interval) -> Interval:
+        """What the trainer takes: no less than it has taken while it also waited now and then.
+
+        Less can only be found where something else had the machine while the step was measured alone.
+        """
+        reached = Interval(1 / fetched.value, 1 / fetched.high, 1 / fetched.low)
+        return max(alone, reached, key=lambda rate: rate.value)
 
     def _counted_bytes(self) -> float | None:
         """Of an average sample among those that count, which is what the measured rates are about."""

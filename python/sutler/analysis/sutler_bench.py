@@ -118,7 +118,6 @@ class SutlerBench(Bench):
         self._cache: Cache | None = wanted
         self.cache_bytes = wanted.memory if wanted is not None else 0
         self.batch_size = loader.batch_size or 1
-        self.shuffled = loader.shuffle
 
     @property
     def has_agent(self) -> bool:

@@ -43,7 +43,7 @@ class TorchBench(Bench):
     def __init__(self, loader: Any) -> None:
         self._loader = loader
         self.dataset = loader.dataset
-        from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
+        from torch.utils.data import IterableDataset
 
         self._streams = isinstance(loader.dataset, IterableDataset)
         self.kind = "torch"
@@ -51,8 +51,6 @@ class TorchBench(Bench):
         self.name = f"{type(loader.dataset).__name__} {place}" if place else type(loader.dataset).__name__
         self.workers = loader.num_workers
         self.batch_size = loader.batch_size or 1
-        plain = loader.batch_sampler is None or type(loader.batch_sampler) is BatchSampler
-        self.shuffled = not self._streams and plain and type(loader.sampler) is RandomSampler
 
     @property
     def is_stream(self) -> bool:

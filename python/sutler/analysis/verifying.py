@@ -107,9 +107,11 @@ def _cache(
     else:
 
         def run(point: WhatIf) -> float:
+            chosen = measurement.chosen(point.value / everything)
+
             def prepare() -> None:
                 measurement.pages.read()
-                measurement.pages.keep(point.value / everything)
+                measurement.pages.keep(chosen)
 
             return _rate(
                 measurement,

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,17 @@ def test_what_is_no_loader_is_refused(photos: Path, files: Path) -> None:
         sutler.analyze(python, storage_mbps=1.0)
 
 
+def test_figures_that_scatter_are_doubted(photos: Path) -> None:
+    calls = itertools.count()
+
+    def slower_and_slower(_batch: Any) -> None:
+        time.sleep(next(calls) * 1e-4)
+
+    with make_loader(photos) as loader:
+        found = sutler.analyze(loader, slower_and_slower, time=BRIEF)
+    assert any("the step alone takes is known to ±" in warning for warning in found.warnings)
+
+
 def test_too_few_samples_are_said_to_say_little(photos: Path) -> None:
     with make_loader(photos, batch_size=64) as loader:
         found = sutler.analyze(loader, 0.001, time=BRIEF)
@@ -339,8 +351,6 @@ def test_files_of_samples_are_found(files: Path) -> None:
 
 
 def test_a_slow_disk_is_slow_once(files: Path) -> None:
-    import time
-
     path = next(iter(files.iterdir()))
     disk = SlowDisk(400_000)
     drop_from_page_cache([str(path)], written=True)

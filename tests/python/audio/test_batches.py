@@ -279,8 +279,6 @@ def test_wrong_arguments_are_named(tones: Path) -> None:
         sutler.AudioFolder(tones, T.Resize(4))
     with pytest.raises(ValueError, match="put functions behind them"):
         sutler.AudioFolder(tones, T.Compose([T.Lambda(abs), T.PreEmphasis()]))
-    with pytest.raises(ValueError, match="leave cache out"):
-        sutler.Loader(sutler.AudioFolder(tones), cache="1MiB")
     with pytest.raises(sutler.SampleError, match=r"put Resample\(new_freq=16000\) before it"):
         sutler.AudioFolder(tones, T.MelSpectrogram(16_000))[0]
     with pytest.raises(ValueError, match="batch_size should be a positive integer"):

@@ -185,8 +185,8 @@ def test_the_whole_chain_is_its_steps_one_after_the_other(run_on_volume: Run) ->
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: T.RandBalancedCrop((1, 2)), "one number or three"),
-        (lambda: T.RandBalancedCrop(0), "side of patch_size"),
+        (lambda: T.RandBalancedCrop((1, 2)), "one whole number above 0 or three"),
+        (lambda: T.RandBalancedCrop(0), "one whole number above 0 or three"),
         (lambda: T.RandBalancedCrop(8, oversampling=2), "oversampling=2 should be from 0 to 1"),
         (lambda: T.RandFlip(axes=[3]), "an axis"),
         (lambda: T.Cast(label="int64"), "convert in the training step"),  # type: ignore[arg-type]

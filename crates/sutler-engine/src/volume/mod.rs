@@ -276,7 +276,6 @@ impl VolumePreparer {
         let taken = self.take(sample, (&image, &label), None);
         record.fetch += self.reader.fetch();
         let corrupt = image.is_corrupt() || label.is_corrupt();
-        drop((image, label));
         drop(held);
         if corrupt {
             cache.discard(sample, Form::Encoded);
@@ -370,7 +369,6 @@ impl VolumePreparer {
             both.map_err(|Corrupt| Refusal::internal("its copy has no length".to_owned()))?;
         let storage = self.reader.counted();
         self.take(sample, (&image, &label), Some(storage))?;
-        drop((image, label));
         seat.commit(&[&copy]);
         self.copy = copy;
         give_back_giant(&mut self.copy);

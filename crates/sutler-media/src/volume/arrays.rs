@@ -2,7 +2,7 @@
 
 use sutler_core::{SampleId, SampleRng};
 
-use super::{Block, Interpolation, resample, resampled_shape};
+use super::{Block, Interpolation, noise, resample, resampled_shape};
 
 /// An image and its labels. The buffers are kept and reused between samples.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -73,16 +73,7 @@ impl Volume {
     /// Adds normal noise.
     pub(super) fn add_noise(&mut self, mean: f64, std: f64, seed: u64) {
         let mut rng = SampleRng::new(seed, 0, SampleId(0));
-        let (mean, std) = (mean as f32, std as f32);
-        for pair in self.image.chunks_mut(2) {
-            // Box and Müller's pairs, from 32 random bits for each number: no more than a float can tell apart.
-            let unit = |word: u32| (word >> 8) as f32 * (1.0 / (1 << 24) as f32);
-            let radius = (-2.0 * (1.0 - unit(rng.next_u32())).ln()).sqrt();
-            let (sine, cosine) = (std::f32::consts::TAU * unit(rng.next_u32())).sin_cos();
-            for (value, number) in pair.iter_mut().zip([cosine, sine]) {
-                *value += mean + std * radius * number;
-            }
-        }
+        noise::add(&mut self.image, mean as f32, std as f32, &mut rng);
     }
 
     /// Cuts values off at both ends, and brings them to a mean and a deviation.

@@ -11,6 +11,7 @@ mod decoded;
 mod error;
 mod header;
 mod nifti;
+mod noise;
 mod npy;
 mod op;
 mod packed;

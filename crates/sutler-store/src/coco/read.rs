@@ -100,12 +100,12 @@ pub(super) fn read(path: &Path) -> Result<Entries, StoreError> {
 /// What some tools write where a division has failed, if it stands at this place of the file: lines and columns count from 1. Files may be one line of
 /// gigabytes, so it is looked for without taking them into memory.
 fn no_number_at(path: &Path, line: usize, column: usize) -> Option<&'static str> {
-    const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
+    const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
     let mut file = BufReader::with_capacity(BUFFER_BYTES, open(path).ok()?);
     for _ in 1..line {
         file.skip_until(b'\n').ok()?;
     }
-    // The parser stops at the first or the second character of the word.
+    // The parser stops at the first letter of the word, behind its sign.
     let before = column.saturating_sub(2) as u64;
     std::io::copy(&mut (&mut file).take(before), &mut std::io::sink()).ok()?;
     let mut there = Vec::new();
