@@ -473,7 +473,7 @@ class Loader(Generic[BatchType]):
             self._selection.read_again()
         if isinstance(
             given, EpochBatches
-        ):  # which draws the same for an epoch each time, unless the ranks have changed
+        ):  # it draws the same for an epoch, and otherwise for other ranks
             given.set_epoch(epoch)
             draws = Draws(given, self._sampler_epoch())
         else:
