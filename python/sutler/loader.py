@@ -471,9 +471,7 @@ class Loader(Generic[BatchType]):
             return None
         if self._selection is not None:
             self._selection.read_again()
-        if isinstance(
-            given, EpochBatches
-        ):  # it draws the same for an epoch, and otherwise for other ranks
+        if isinstance(given, EpochBatches):  # it draws the same for an epoch, and otherwise for other ranks
             given.set_epoch(epoch)
             draws = Draws(given, self._sampler_epoch())
         else:
