@@ -15,6 +15,7 @@ mod lifeline;
 mod link;
 mod mailbox;
 mod standing;
+mod step_names;
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -29,6 +30,7 @@ pub use lifeline::end_with;
 use link::{Answer, Link, LinkError, RowAnswer};
 use mailbox::Watch;
 use standing::{Forgotten, Standing};
+use step_names::StepNames;
 use sutler_core::{Form, SampleId, StepTimes};
 use sutler_store::cache::Cache;
 
@@ -98,8 +100,8 @@ struct Shared {
     hand_over: bool,
     /// Samples that workers let stand and nobody will go on with.
     forgotten: Arc<Forgotten>,
-    /// What the steps of samples are called. Written when a worker has a new name for one, read by whoever asks.
-    steps: Mutex<Vec<String>>,
+    /// What the steps of samples are called.
+    steps: StepNames,
     /// What each worker is at, for whoever waits too long. Filled when an order goes out, emptied when it is answered.
     under_way: Mutex<BTreeMap<usize, UnderWay>>,
 }
@@ -132,22 +134,6 @@ impl Shared {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn steps(&self) -> MutexGuard<'_, Vec<String>> {
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A worker calls the steps so. One that has several names, because samples go different ways, goes by its number.
-    fn name_steps(&self, told: Vec<String>) {
-        let mut names = self.steps();
-        for (index, name) in told.into_iter().enumerate() {
-            match names.get_mut(index) {
-                None => names.push(name),
-                Some(known) if *known != name => *known = format!("step {}", index + 1),
-                Some(_) => {}
-            }
-        }
-    }
-
     fn under_way(&self) -> MutexGuard<'_, BTreeMap<usize, UnderWay>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -177,7 +163,7 @@ impl ProcessPreparation {
                 under_way: Mutex::default(),
                 hand_over: options.hand_over,
                 forgotten: Arc::default(),
-                steps: Mutex::default(),
+                steps: StepNames::default(),
             }),
         }
     }
@@ -254,7 +240,7 @@ impl Preparation for ProcessPreparation {
     }
 
     fn steps(&self) -> Vec<String> {
-        self.shared.steps().clone()
+        self.shared.steps.get()
     }
 
     fn label(&self, _sample: SampleId) -> i64 {
@@ -532,7 +518,7 @@ impl ProcessPreparer {
                         return Ok(Said::All(rows));
                     }
                 }
-                Ok(Answer::Steps(names)) => shared.name_steps(names),
+                Ok(Answer::Steps(names)) => shared.steps.tell(names),
                 Ok(Answer::Between { token, done }) => {
                     let parks = boundary.parks(done);
                     link.send_verdict(parks).map_err(lost)?;
