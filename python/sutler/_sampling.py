@@ -7,10 +7,11 @@ import functools
 import hashlib
 import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sutler import _keys, _sutler
+from sutler._draws import Draws
 from sutler._keys import KeyTable
 from sutler._selection import Selection
 
@@ -143,17 +144,17 @@ class Drawing:
 
     def __init__(
         self,
-        source: Iterable[Any],
+        draws: Draws,
         keys: KeyTable | None,
         selection: Selection | None = None,
         *,
         in_batches: bool,
-        epoch: Any,
     ) -> None:
         self.in_batches = in_batches
+        self.draws = draws
         #: The epoch that the sampler was set to when drawing began, where it has such a thing.
-        self.epoch = epoch
-        self._source: Iterator[Any] = iter(source)
+        self.epoch = draws.epoch
+        self._source: Iterator[Any] = iter(draws)
         self._keys = keys
         self._number = _numbering(keys, selection)
         #: Items from number `_first` on; those before it are in the trainer's hands.

@@ -30,6 +30,7 @@ from sutler._backend import (
     make_backend,
 )
 from sutler._beginning import begin_epoch
+from sutler._draws import Draws, UnusedDraws
 from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
 from sutler._epoch import EpochIterator, Position
 from sutler._epoch_batches import EpochBatches, check_samples
@@ -318,6 +319,7 @@ class Loader(Generic[BatchType]):
         #: What the trainer waited for, where batches are copied to a device ahead of it.
         self._device_figures = TrainerFigures()
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
+        self._unused_draws = UnusedDraws()
         self._initialised = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -425,6 +427,8 @@ class Loader(Generic[BatchType]):
         position.drawing = self._draw(position.epoch)
         iterator = self._successor.take(self, position) or EpochIterator(self, position)
         self._iterators.add(iterator)
+        if position.drawing is not None:
+            position.drawing.draws.belong_to(iterator)
         if self.progress:
             from sutler._progress import ProgressIterator
 
@@ -449,6 +453,8 @@ class Loader(Generic[BatchType]):
     def _epoch_began(self, position: Position) -> None:
         """The first batch of a pass is asked for: from now on a checkpoint belongs to it."""
         self._drawing = position.drawing
+        if position.drawing is not None:
+            self._unused_draws.begin(position.drawing.draws)
         self._resume = None
         self._position = position
         self._clock.go_on_to(position.epoch + 1)
@@ -463,13 +469,14 @@ class Loader(Generic[BatchType]):
         given = self._given_batch_sampler if in_batches else self._given_sampler
         if given is None:
             return None
-        if isinstance(given, EpochBatches):
-            given.set_epoch(epoch)
         if self._selection is not None:
             self._selection.read_again()
-        return Drawing(
-            given, self._backend.keys, self._selection, in_batches=in_batches, epoch=self._sampler_epoch()
-        )
+        if isinstance(given, EpochBatches):  # it draws the same for an epoch, and otherwise for other ranks
+            given.set_epoch(epoch)
+            draws = Draws(given, self._sampler_epoch())
+        else:
+            draws = self._unused_draws.take(given, self._sampler_epoch())
+        return Drawing(draws, self._backend.keys, self._selection, in_batches=in_batches)
 
     def _device_operations(self) -> list[dict[str, Any]]:
         """Operations that are left for the device."""

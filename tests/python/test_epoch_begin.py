@@ -8,6 +8,7 @@ import pytest
 import sutler
 from sutler import Loader
 
+torch = pytest.importorskip("torch")
 data = pytest.importorskip("torch.utils.data")
 
 
@@ -34,6 +35,37 @@ def test_an_iterator_that_is_never_asked_uses_up_no_epoch(augmented: sutler.Imag
     assert loader.state_dict() == before
     assert ids_of(loader) == first
     assert ids_of(kept) == second
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_an_iterator_that_is_never_asked_uses_up_nothing_of_a_sampler(
+    augmented: sutler.ImageFolder, batches: bool
+) -> None:
+    def make() -> Loader:
+        sampler = data.RandomSampler(augmented, generator=torch.Generator().manual_seed(4))
+        if not batches:
+            return loader_of(augmented, sampler=sampler)
+        by_batch = data.BatchSampler(sampler, 8, False)
+        return Loader(augmented, batch_sampler=by_batch, num_workers=1, return_ids=True, output="numpy")
+
+    once = make()
+    first, second = (ids_of(once) for _ in range(2))
+    loader = make()
+    for _ in range(3):
+        iter(loader)
+    assert ids_of(loader) == first
+    iter(loader)
+    kept, other = iter(loader), iter(loader)
+    orders = ids_of(kept), ids_of(other)
+    assert orders[0] == second
+    assert orders[1] != second, "two that are there at once draw an order each"
+
+    saved = make()
+    next(iter(saved))
+    resumed = make()
+    iter(resumed)  # as Lightning does before it loads the state
+    resumed.load_state_dict(saved.state_dict())
+    assert ids_of(resumed) == first[8:]
 
 
 def test_an_epoch_may_be_chosen_after_its_iterator_is_made(augmented: sutler.ImageFolder) -> None:

@@ -1,0 +1,92 @@
+"""What a sampler draws, remembered until an epoch begins with it.
+
+Trainers such as Lightning make iterators that they never ask for a batch, to see whether they can. Workers begin with
+the first batches at once, so that a sampler has drawn by then, and one with a generator would draw another order for
+the iterator after that. So that one begins with the same.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+
+class Draws:
+    """What a sampler draws from one ``iter(sampler)`` on; it may be gone through again until an epoch has begun."""
+
+    def __init__(self, sampler: Iterable[Any], epoch: Any) -> None:
+        self._sampler = sampler
+        #: The epoch that the sampler was set to when drawing began, where it has such a thing.
+        self.epoch = epoch
+        self._source = iter(sampler)
+        self._drawn: list[Any] = []
+        self._begun = False
+        self._owner: weakref.ref[Any] | None = None
+
+    def belong_to(self, iterator: Any) -> None:
+        """An iterator is about to serve them."""
+        self._owner = weakref.ref(iterator)
+
+    def is_left_over(self) -> bool:
+        """Whether the iterator is gone that they were for."""
+        return self._owner is not None and self._owner() is None
+
+    def is_of(self, sampler: Iterable[Any], epoch: Any) -> bool:
+        """Whether the sampler is this one, and still set to the same epoch."""
+        return self._sampler is sampler and self.epoch == epoch
+
+    def take_over(self) -> None:
+        """Another iterator is to be made for them."""
+        self._owner = None
+
+    def begin(self) -> None:
+        """The epoch has begun: nobody goes through them again, and they need not be remembered."""
+        self._begun = True
+
+    def item(self, place: int) -> Any:
+        """The item at a place that is next, or was drawn before; raises `StopIteration` at the end."""
+        if place < len(self._drawn):
+            return self._drawn[place]
+        drawn = next(self._source)
+        if not self._begun:
+            self._drawn.append(drawn)
+        return drawn
+
+    def __iter__(self) -> Iterator[Any]:
+        return _Again(self)
+
+
+class _Again(Iterator[Any]):
+    """Goes through draws from the beginning. No generator: a sampler may be asked again after it raised."""
+
+    def __init__(self, draws: Draws) -> None:
+        self._draws = draws
+        self._place = 0
+
+    def __next__(self) -> Any:
+        item = self._draws.item(self._place)
+        self._place += 1
+        return item
+
+
+class UnusedDraws:
+    """What a loader's sampler has drawn for iterators that have not begun."""
+
+    def __init__(self) -> None:
+        self._all: list[Draws] = []
+
+    def take(self, sampler: Iterable[Any], epoch: Any) -> Draws:
+        """What to serve next: what an iterator that is gone has left over, else what the sampler draws now."""
+        self._all = [draws for draws in self._all if not draws.is_left_over() or draws.is_of(sampler, epoch)]
+        for draws in self._all:
+            if draws.is_left_over():
+                draws.take_over()
+                return draws
+        self._all.append(Draws(sampler, epoch))
+        return self._all[-1]
+
+    def begin(self, begun: Draws) -> None:
+        """An epoch begins with these."""
+        begun.begin()
+        self._all = [draws for draws in self._all if draws is not begun]
