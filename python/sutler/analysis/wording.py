@@ -87,8 +87,8 @@ def percent(fraction: float) -> str:
 
 
 def spread(interval: Interval) -> str:
-    """How well a figure is known, as it stands behind the figure."""
-    return f"± {100 * interval.error:.1f} %"
+    """How well a figure is known, as it stands behind the figure; two passes that differ hardly tell anything."""
+    return f"± {100 * interval.error:.1f} %" if interval.error <= 1 else "over ± 100 %"
 
 
 def proof(proven: bool | None) -> str:
