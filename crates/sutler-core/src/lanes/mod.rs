@@ -13,7 +13,7 @@
 //!
 //! *Debt.* While the trainer waits for every batch, work put off is only in the way later: all of it would crowd in the last batches,
 //! several slow samples to a worker. So as long as batches leave as soon as they are full, the slow lane is kept
-//! within [`DEBT_BATCHES`] of what would have been begun in order, and worked off as soon as its seats need the rest of the epoch for it.
+//! within [`DEBT_BATCHES`] of what would have been begun in order, and gets the seats that it takes to be empty when the epoch ends.
 //!
 //! *Nobody idles.* While anything can be begun or gone on with, a free worker gets it, whatever its lane. Nothing is parked where there is nothing else to begin. So all work is
 //! done once, by the same workers, in the same time: lanes only change the order.
@@ -114,9 +114,9 @@ impl Traffic {
         })
     }
 
-    /// Whether batches leave as soon as they are full: hardly anything is begun beyond the one at the front.
+    /// Whether batches leave as soon as they are full: nothing is begun beyond the one at the front.
     fn is_waited_for(&self) -> bool {
-        self.fast.is_none_or(|fast| fast <= self.front + 1)
+        self.fast.is_none_or(|fast| fast <= self.front)
     }
 
     /// Whether more slow samples than there should be were passed over by the fast lane.
@@ -125,13 +125,16 @@ impl Traffic {
         sum_of_work(passed) > DEBT_BATCHES * u128::from(self.slow_time) * self.workers as u128
     }
 
-    /// Whether the slow lane, with its seats alone, needs the rest of the epoch for all that waits in it.
-    fn is_crowded(&self, put_off: impl Iterator<Item = Waiting> + Clone) -> bool {
-        let Some(fast) = self.fast else { return true };
-        let rest = u128::from(self.last.saturating_sub(fast)) * u128::from(self.batch_time);
-        // Whoever is begun last may be begun when all the others are all but finished.
-        let longest = put_off.clone().map(|sample| sample.work).max().unwrap_or(0);
-        rest <= sum_of_work(put_off) / self.seats.max(1) as u128 + u128::from(longest)
+    /// How many workers have to be at slow samples from now on, so that these end with the epoch and not after it.
+    fn seats_to_the_end(&self, running: usize, put_off: impl Iterator<Item = Waiting> + Clone) -> usize {
+        let Some(fast) = self.fast else { return self.workers };
+        let longest = u128::from(put_off.clone().map(|sample| sample.work).max().unwrap_or(0));
+        // Those that are running are half through, as a rule, and so is whoever is begun last when the others are finished.
+        let slow = sum_of_work(put_off) + running as u128 * longest / 2;
+        let batches = u128::from(self.last.saturating_sub(fast));
+        let quick = batches * u128::from(self.batch_time - self.slow_time) * self.workers as u128;
+        let rest = ((slow + quick) / self.workers as u128).saturating_sub(longest / 2).max(1);
+        usize::try_from(slow.div_ceil(rest)).unwrap_or(usize::MAX).min(self.workers - 1)
     }
 
     /// Whether slow samples are to be worked off, of which so many are running.
@@ -140,7 +143,7 @@ impl Traffic {
             return false;
         }
         running <= self.busy_with_slow && self.is_in_debt(put_off.clone())
-            || running < self.seats && self.is_crowded(put_off)
+            || running < self.seats_to_the_end(running, put_off)
     }
 
     /// Whether the fast lane has come to what is due with this sample: it has had all the start there was.

@@ -383,10 +383,7 @@ fn waits_are_no_longer_than_in_order_and_mostly_shorter() {
                 assert!(after <= before, "{what}: p99 from {before} to {after} µs");
                 assert!(lanes_time <= fifo_time + fifo_time / 100, "{what}: {fifo_time} to {lanes_time} µs");
                 // Where samples may be late, the longest waits are far shorter.
-                assert!(
-                    lateness.is_none() || after * 3 <= before * 2,
-                    "{what}: p99 from {before} to {after} µs"
-                );
+                assert!(lateness.is_none() || after * 2 <= before, "{what}: p99 from {before} to {after} µs");
             }
         }
     }
@@ -415,16 +412,16 @@ fn a_trainer_that_waits_for_every_batch_does_not_find_the_slow_samples_at_the_en
         };
         let costs: Vec<Vec<u64>> = (0..1280).map(cost).collect();
         let bound = costs.iter().flatten().sum::<u64>() / 8;
-        let case = Case { costs, workers: 8, batch_size: 32, ahead: 24, ..base(Some(8), false, 0) };
+        let case = Case { costs, workers: 8, batch_size: 32, ahead: 16, ..base(Some(8), false, 0) };
         let mut experience = Experience::default();
         // From the second epoch on it is known who is slow.
         let epochs: Vec<Outcome> = (0..3).map(|_| run(&case, Policy::Lanes, &mut experience)).collect();
         for outcome in &epochs[1..] {
             check(&case, outcome);
             let longest = outcome.waits[1..].iter().max().unwrap();
-            assert!(*longest < 400_000, "seed {seed}: one batch is waited for {longest} µs");
+            assert!(*longest < 360_000, "seed {seed}: one batch is waited for {longest} µs");
             let time = outcome.time;
-            assert!(time <= bound + bound / 25, "seed {seed}: {time} µs where {bound} would do");
+            assert!(time <= bound + bound / 50, "seed {seed}: {time} µs where {bound} would do");
         }
     }
 }
@@ -460,7 +457,7 @@ fn who_is_all_but_finished_is_not_put_aside() {
             }
         }
         let what = format!("{workers} workers, lateness {lateness:?}");
-        assert!(parked[0] >= 20 && parked[1] * 4 <= parked[0], "{what}: {parked:?} were put aside");
+        assert!(parked[0] >= 20 && parked[1] * 8 <= parked[0], "{what}: {parked:?} were put aside");
         assert!(p99(&waits[1]) <= p99(&waits[0]), "{what}: p99 {} to {} µs", p99(&waits[0]), p99(&waits[1]));
         let sums = waits.map(|waits| waits.iter().sum::<u64>());
         assert!(sums[1] <= sums[0], "{what}: {sums:?} µs were waited");
