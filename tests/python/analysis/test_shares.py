@@ -55,7 +55,7 @@ ALL = [
     ("python", 0, Delays(4, 4, 2)),
     ("python", 4, Delays(8, 16, 2)),
     ("python", 4, Delays(10, 24, 3)),
-    ("native", 4, Delays(18, 6, 6)),
+    ("native", 4, Delays(54, 18, 18)),
     # all three in equal parts, and two of them in unequal ones
     ("torch", 0, Delays(4, 4, 4)),
     ("python", 0, Delays(6, 3, 3)),
