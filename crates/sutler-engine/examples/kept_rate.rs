@@ -83,6 +83,7 @@ fn run_shared(preparation: &ImagePreparation, epoch: u32) -> Result<Times, Box<d
         let options = JobOptions {
             batch_size: BATCH,
             batches_ahead: 1,
+            ahead_grows: false,
             batches_held: 1,
             errors: ErrorPolicy::Raise,
             in_step: false,
