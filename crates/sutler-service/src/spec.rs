@@ -273,6 +273,10 @@ pub struct JobSpec {
     pub batch_size: usize,
     /// How many batches may be in preparation or waiting to be taken.
     pub batches_ahead: usize,
+    /// Whether there may be more of them where these turn out to be too few. Not for an agent to know, which many jobs
+    /// share the memory of.
+    #[serde(skip)]
+    pub ahead_grows: bool,
     /// How many delivered batches the client usually holds at once.
     pub batches_held: usize,
     /// Whether other ranks count on this one to deliver as many batches as they do.
@@ -388,6 +392,7 @@ impl JobSpec {
         let options = JobOptions {
             batch_size: self.batch_size,
             batches_ahead: self.batches_ahead,
+            ahead_grows: self.ahead_grows,
             batches_held: self.batches_held,
             errors: self.errors.into(),
             go_on: false,

@@ -28,8 +28,10 @@ DIFFERENCES = {
     ),
     "prefetch_factor_default": Difference(
         torch="`prefetch_factor` is `None`, and becomes 2 with workers; passing 2 without workers is an error.",
-        sutler="The default is 2, with and without workers; passing 2 is passing the default, so it is no error.",
-        reason="Native threads prefetch, too, whichever way `num_workers` is given.",
+        sutler="Left out, it is 2 in the beginning, with and without workers; batches ahead become up to four times "
+        "as many where the trainer waits for want of them; passing 2 without workers is no error.",
+        reason="Native threads prefetch, too, whichever way `num_workers` is given. A slow sample can be begun only as "
+        "early as its batch is prepared ahead, and how early it should be nobody knows beforehand.",
     ),
     "prefetch_factor_zero": Difference(
         torch="`prefetch_factor=0` is accepted and fails with an `AssertionError` when iteration begins.",

@@ -329,6 +329,7 @@ pub fn options(batch_size: usize, batches_ahead: usize) -> JobOptions {
     JobOptions {
         batch_size,
         batches_ahead,
+        ahead_grows: false,
         batches_held: 1,
         errors: ErrorPolicy::Raise,
         go_on: false,
