@@ -13,7 +13,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sutler_core::{EpochPlan, Form, JobCursor, JobSpec, Ledger, Permutation, Policy, Shard, SharedSettings};
+use sutler_core::{
+    Draw, EpochPlan, Form, JobCursor, JobSpec, Ledger, Permutation, Policy, Shard, SharedSettings,
+};
 use sutler_engine::{
     Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, OwnSample, Pool, Preparation, Run,
     SampleRecord, ServingOrder, Target,
@@ -60,7 +62,12 @@ fn run(preparation: &ImagePreparation, epoch: u32) -> Result<Times, Box<dyn Erro
         let mut record = SampleRecord::start();
         // As a loader would: not into the same few cache lines again and again.
         let row = &mut rows[position as usize % 64];
-        preparer.prepare(order.sample_at(position), epoch, &mut Target::Own(row), &mut record)?;
+        preparer.prepare(
+            order.sample_at(position),
+            Draw::first(epoch),
+            &mut Target::Own(row),
+            &mut record,
+        )?;
         times.fetch += record.fetch;
         times.decode += record.decode;
         times.augment += record.augment;
