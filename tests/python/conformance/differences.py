@@ -55,13 +55,8 @@ DIFFERENCES = {
     ),
     "random_numbers_per_sample": Difference(
         torch="`random`, NumPy and PyTorch are seeded once per worker, so a sample's values depend on `num_workers`.",
-        sutler="They are seeded for each sample from seed, epoch and index, so they do not.",
+        sutler="They are seeded for each sample from seed, epoch, index and how often it came before, so they do not.",
         reason="Samples are handed to whichever worker is free, and the data stay the same on any machine.",
-    ),
-    "random_numbers_of_repeats": Difference(
-        torch="A sample that is drawn twice in an epoch gets other random numbers the second time.",
-        sutler="It gets the same ones, by its index. `ConcatDataset([dataset] * 2)` has two of each.",
-        reason="Any sample can be prepared anew at any time, by whichever worker is free and after a resume.",
     ),
     "threads_without_a_gil": Difference(
         torch="Workers are processes on every Python; `multiprocessing_context` takes its start methods only.",
