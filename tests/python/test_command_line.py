@@ -26,8 +26,8 @@ def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[st
     return done
 
 
-def facts(*arguments: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(command(*arguments, "--json").stdout)
+def facts(*arguments: object, code: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(command(*arguments, "--json", code=code).stdout)
     return found
 
 
@@ -78,7 +78,7 @@ def test_inspect_finds_what_is_broken(own_photos: Path) -> None:
     (own_photos / "class_1" / "photo_000005.jpg").write_text("words")
     whole = (own_photos / "class_2" / "photo_000009.jpg").read_bytes()
     (own_photos / "class_2" / "photo_000009.jpg").write_bytes(whole[: len(whole) // 2])
-    found = facts("inspect", own_photos)
+    found = facts("inspect", own_photos, code=1)
     dataset = sutler.ImageFolder(own_photos)
     assert found["samples"] == 12
     assert found["bytes"] == sum(Path(path).stat().st_size for path, _ in dataset.samples)
@@ -90,14 +90,21 @@ def test_inspect_finds_what_is_broken(own_photos: Path) -> None:
         ("photo_000009.jpg", "truncated"),
     ]
     assert all(broken["reason"] for broken in found["broken"])
-    text = command("inspect", own_photos).stdout
-    assert "3 files are broken" in text
-    assert "photo_000009.jpg" in text
+    done = command("inspect", own_photos, code=1)
+    assert "3 files are broken" in done.stdout
+    assert "photo_000009.jpg" in done.stdout
+    assert done.stderr.startswith("error: 3 of 12 files are broken. ")
 
 
 def test_inspect_is_content_with_good_files(photos: Path) -> None:
     assert facts("inspect", photos)["broken"] == []
     assert "No file is broken." in command("inspect", photos).stdout
+
+
+def test_inspect_explains_a_folder_without_samples(tmp_path: Path) -> None:
+    (tmp_path / "class_0").mkdir()
+    (tmp_path / "class_0" / "one.xyz").write_bytes(b"?")
+    assert "1 file, ending in .xyz" in command("inspect", tmp_path, code=1).stderr
 
 
 @pytest.mark.parametrize("pipeline", ["train", "eval"])

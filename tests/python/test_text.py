@@ -468,10 +468,10 @@ def test_empty_lines_are_no_samples_unless_asked_for(
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
-def inspect(path: pathlib.Path, *options: str) -> str:
+def inspect(path: pathlib.Path, *options: str, code: int = 0) -> str:
     command = [sys.executable, "-m", "sutler", "inspect", str(path), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout
 
 
@@ -486,14 +486,14 @@ def test_inspect_tells_of_lines_and_tokens(
     assert facts["line_tokens"]["max"] == max(dataset.token_lengths)
     assert facts["line_bytes"]["min"] == min(dataset.lengths)
     assert facts["broken"] == []
-    facts = json.loads(inspect(spoiled, "--json"))
+    facts = json.loads(inspect(spoiled, "--json", code=1))
     assert [(broken["path"].rsplit(":")[-1], broken["kind"]) for broken in facts["broken"]] == [
         ("5", "json"),
         ("10", "field"),
         ("14", "not_utf8"),
     ]
     assert "320 lines in 2 files" in inspect(tmp_path)
-    assert "3 lines are broken" in inspect(spoiled)
+    assert "3 lines are broken" in inspect(spoiled, code=1)
 
 
 @pytest.mark.parametrize("made", [[1.5, 2.5], "12", None, [2**70]], ids=repr)

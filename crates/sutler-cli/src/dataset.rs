@@ -8,7 +8,9 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use sutler_core::{EpochPlan, JobCursor, JobSpec, Ledger, Permutation, SampleId, Shard};
-use sutler_engine::{Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, RunError, ServingOrder};
+use sutler_engine::{
+    ArenaError, Engine, ErrorPolicy, ImagePreparation, Job, JobOptions, Next, RunError, ServingOrder,
+};
 use sutler_media::{Layout, Limits, Op, Pipeline, PipelineOptions};
 use sutler_store::{
     ByteRate, Files, FolderOptions, Io, Listing, ManifestOptions, Progress, Silent, Source, StoreError,
@@ -107,6 +109,8 @@ pub fn open_any(path: &Path, images: Option<&Path>) -> Result<Arc<Files>, Failed
         }
     }
     images?;
+    // Nothing was there, which had to be allowed in order to look for the other kinds. Not allowed, it is explained.
+    list(path, FolderOptions::default())?;
     Err(format!("{} lists no samples.", path.display()).into())
 }
 
@@ -240,7 +244,12 @@ impl JobArguments {
             in_step: false,
             go_on: false,
         };
-        Ok(Job::new(Arc::new(preparation), options)?)
+        Job::new(Arc::new(preparation), options).map_err(|ArenaError { bytes, source }| {
+            format!(
+                "{bytes} bytes of batch memory could not be had ({source}); lower --batch-size or --size, or free memory."
+            )
+            .into()
+        })
     }
 }
 

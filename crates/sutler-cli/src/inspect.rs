@@ -30,6 +30,8 @@ const FORMAT_BYTES: usize = 16;
 /// Images and sound lie in one folder per class, volumes in pairs with their labels. Every file is read and decoded in full, so
 /// a file that is not listed as broken can be served. Files of text, and folders of nothing else, are read line by line. PATH may
 /// also be a COCO annotation file (.json): then its boxes and categories are counted, and pictures compared with what it says of them.
+///
+/// The exit code is 0 where nothing is broken, and 1 where something is, or where there is nothing to inspect.
 #[derive(clap::Args)]
 pub struct Inspect {
     #[command(flatten)]
@@ -129,7 +131,7 @@ impl Inspect {
         } else {
             facts.text()
         });
-        Ok(())
+        none_broken(facts.broken.len(), facts.samples, "file")
     }
 }
 
@@ -239,8 +241,22 @@ pub fn broken_listed(broken: &[Broken], noun: &str) -> String {
     if broken.len() > BROKEN_SHOWN {
         text += &format!("  … and {} more; --json lists all.\n", broken.len() - BROKEN_SHOWN);
     }
-    text += "A loader leaves them out with errors=\"skip\".\n";
     text
+}
+
+/// What the command comes to: a script that asks whether a dataset is sound looks at the exit code.
+pub fn none_broken(broken: usize, samples: u64, noun: &str) -> Result<(), Failed> {
+    let are = match broken {
+        0 => return Ok(()),
+        1 => "is",
+        _ => "are",
+    };
+    let text = format!(
+        "{} of {} {are} broken. Repair or remove what is; a loader leaves it out with errors=\"skip\".",
+        report::count(broken as u64),
+        report::counted(samples, noun)
+    );
+    Err(text.into())
 }
 
 fn examine(files: &Files, threads: usize) -> Result<Findings, Failed> {

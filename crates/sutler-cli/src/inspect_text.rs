@@ -13,7 +13,7 @@ use sutler_store::{Lines, LinesOptions, Source, is_json_lines, is_text_file, tex
 
 use crate::boxes::is_annotation_file;
 use crate::dataset::{ListingBar, open_any};
-use crate::inspect::{Broken, Spread, broken_listed};
+use crate::inspect::{Broken, Spread, broken_listed, none_broken};
 use crate::{Failed, report};
 
 /// The longest line that is read, as a loader's default is.
@@ -98,7 +98,7 @@ impl TextArguments {
                 .collect(),
         };
         report::print(&if json { format!("{:#}\n", serde_json::to_value(&facts)?) } else { facts.text() });
-        Ok(())
+        none_broken(facts.broken.len(), facts.samples, "line")
     }
 }
 

@@ -148,8 +148,8 @@ fn an_empty_class_says_what_it_holds() {
     assert_eq!(
         error.to_string(),
         "Found no valid file for the classes b, c. Supported extensions are: .jpg, .jpeg, .png, .ppm, .bmp, .pgm, \
-         .tif, .tiff, .webp. These folders hold 2 files, all ending in .gif; pass extensions=(\".gif\",) to read \
-         those. Otherwise remove them, or pass allow_empty=True to keep classes without samples."
+         .tif, .tiff, .webp. These folders hold 2 files, all ending in .gif; a dataset with extensions=(\".gif\",) \
+         reads those. Otherwise remove them; a dataset with allow_empty=True keeps classes without samples."
     );
 
     let options = FolderOptions { allow_empty: true, ..FolderOptions::default() };

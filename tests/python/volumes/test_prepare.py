@@ -159,11 +159,11 @@ def test_inspect_tells_what_is_in_a_folder_of_volumes(scans: Path) -> None:
     assert facts["broken"] == []
     assert facts["bytes"] == sum(path.stat().st_size for path in scans.rglob("*.nii.gz"))
     (scans / "case_00001" / "segmentation.nii.gz").unlink()
-    facts = json.loads(sutler_command("inspect", scans, "--json"))
+    facts = json.loads(sutler_command("inspect", scans, "--json", code=1))
     assert [(broken["path"], broken["kind"]) for broken in facts["broken"]] == [
         (str(scans / "case_00001" / "imaging.nii.gz"), "missing")
     ]
-    text = sutler_command("inspect", scans)
+    text = sutler_command("inspect", scans, code=1)
     assert "2 volumes with labels" in text
     assert "depth" in text
     assert "its labels are missing" in text

@@ -25,7 +25,7 @@ pub enum TextError {
     },
     /// The object lacks the field.
     #[error(
-        "the object has no field {field:?}, but {}; pass field= with the name of the one that holds the text",
+        "the object has no field {field:?}, but {}; `field` should name the one that holds the text",
         listed(found)
     )]
     MissingField {
@@ -36,7 +36,7 @@ pub enum TextError {
     },
     /// The field holds something else.
     #[error(
-        "the field {field:?} holds {found} instead of a string; pass field= with the name of the one that holds the text"
+        "the field {field:?} holds {found} instead of a string; `field` should name the one that holds the text"
     )]
     NotText {
         /// The field.

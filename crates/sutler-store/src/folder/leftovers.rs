@@ -51,13 +51,14 @@ impl Leftovers {
     pub(super) fn in_place_of_samples(&self, classes: usize, wanted: Option<Kind>) -> String {
         let (they, hold, them) =
             if classes == 1 { ("The folder", "holds", "it") } else { ("These folders", "hold", "them") };
-        let otherwise = format!("remove {them}, or pass allow_empty=True to keep classes without samples");
+        let otherwise =
+            format!("remove {them}; a dataset with allow_empty=True keeps classes without samples");
         match self.commonest() {
             _ if self.is_empty() => format!("{they} {hold} no files at all; {otherwise}."),
             Some(extension) => {
                 let advice = match Kind::of(&extension).filter(|&kind| Some(kind) != wanted) {
                     Some(kind) => format!("{} reads those", kind.dataset()),
-                    None => format!("pass extensions=(\"{extension}\",) to read those"),
+                    None => format!("a dataset with extensions=(\"{extension}\",) reads those"),
                 };
                 format!("{they} {hold} {}; {advice}. Otherwise {otherwise}.", self.description())
             }
@@ -161,7 +162,7 @@ mod tests {
         assert!(
             photos
                 .in_place_of_samples(1, Some(Kind::Image))
-                .contains("; pass extensions=(\".jpg\",) to read those.")
+                .contains("; a dataset with extensions=(\".jpg\",) reads those.")
         );
         assert!(
             leftovers(&["a.tif2"])
