@@ -244,9 +244,9 @@ impl State {
         let datasets = || self.datasets.iter().map(|(_, shelved)| shelved);
         let Some(memory) = options.windows_bytes() else {
             for shelved in datasets() {
-                shelved.set_window(
-                    (options.window_samples(shelved.samples) * shelved.window_each() as f64) as u64,
-                );
+                // Where nobody shares, nothing waits for anybody.
+                let samples = if shelved.shares() { options.window_samples(shelved.samples) } else { 0.0 };
+                shelved.set_window((samples * shelved.window_each() as f64) as u64);
             }
             return;
         };
