@@ -167,7 +167,7 @@ impl Shelf {
             job
         };
         shelved.members.insert(client, Member::new(&job));
-        shelved.replan(Some("the number of jobs has changed"));
+        shelved.replan_for_jobs();
         state.resize_windows(&self.options);
         job
     }
@@ -181,7 +181,7 @@ impl Shelf {
             if shelved.members.is_empty() {
                 shelved.idle_since = Some(Instant::now());
             } else {
-                shelved.replan(Some("the number of jobs has changed"));
+                shelved.replan_for_jobs();
             }
         }
         state.resize_windows(&self.options);
