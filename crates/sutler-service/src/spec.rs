@@ -410,28 +410,6 @@ impl JobSpec {
     pub fn layout(&self) -> Layout {
         if self.channels_last { Layout::Nhwc } else { Layout::Nchw }
     }
-
-    /// In what two ranks of one job differ, though they should not: the name of the argument and both values.
-    #[must_use]
-    pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
-        fn pair(ours: &impl std::fmt::Debug, theirs: &impl std::fmt::Debug) -> (String, String) {
-            (format!("{ours:?}"), format!("{theirs:?}"))
-        }
-        [
-            ("dataset", pair(&self.fingerprint, &other.fingerprint)),
-            ("transform", pair(&self.operations, &other.operations)),
-            ("dct_scaling", pair(&self.dct_scaling, &other.dct_scaling)),
-            ("channels_last", pair(&self.channels_last, &other.channels_last)),
-            ("seed", pair(&self.seed, &other.seed)),
-            ("batch_size", pair(&self.batch_size, &other.batch_size)),
-            ("errors", pair(&self.errors, &other.errors)),
-            ("lateness", pair(&self.lateness, &other.lateness)),
-            ("order", pair(&self.shared, &other.shared)),
-        ]
-        .into_iter()
-        .find(|(_, (ours, theirs))| ours != theirs)
-        .map(|(name, (ours, theirs))| (name, ours, theirs))
-    }
 }
 
 /// An epoch and where in it to begin.
