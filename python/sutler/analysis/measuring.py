@@ -16,7 +16,18 @@ from sutler.analysis.benches import Batches, Bench, Config, Pages, Probe
 from sutler.analysis.dealing import in_batches, representative
 from sutler.analysis.in_place import of_latest, with_causes
 from sutler.analysis.model import CAUSES, BatchTimes, Interval, Rate
-from sutler.analysis.passes import BATCHES_MIN, NO_STEP, Pass, Series, Step, counted, plain, repeat, run_pass
+from sutler.analysis.passes import (
+    BATCHES_MIN,
+    NO_STEP,
+    PROGRESS,
+    Pass,
+    Series,
+    Step,
+    counted,
+    plain,
+    repeat,
+    run_pass,
+)
 from sutler.analysis.proof import device_bytes, processor_seconds
 from sutler.analysis.storing import storage_and_cache, storage_from_passes
 from sutler.analysis.sutler_bench import UNTHROTTLED
@@ -35,6 +46,11 @@ ROUNDS_TO_VERIFY = 5
 NAMED_MAX = 3
 #: Calls of the user's step before the clock runs.
 STEPS_WARMING_UP = 3
+#: Seconds that a pass takes at the most, if it has enough batches: many passes tell more than long ones, as they also
+#: tell how well their mean is known.
+PASS_SECONDS_MAX = 1.0
+#: Of the time of an analysis, what a pass of a single worker may take. It is the slowest of all.
+PART_ALONE = 1 / 8
 #: How often batches are repeated in a pass at the most.
 REPEATS_MAX = 100
 
@@ -51,6 +67,8 @@ class Phase:
     workers: int | None = None
     #: How often it goes through the batches in a pass, where samples are in memory and do not wear out.
     repeats: int = 1
+    #: How many samples each of its batches has, where they are not those of the analysis.
+    sizes: list[int] | None = None
     series: Series = field(default_factory=Series)
     last: Pass | None = None
     #: Samples of all passes, those that are not counted included.
@@ -128,7 +146,7 @@ class Measurement:
             )
         team = self._team(None)
         failures: list[Failure] = []
-        self.pass_seconds = pass_seconds = max(0.05, self.seconds / 30)
+        self.pass_seconds = pass_seconds = min(PASS_SECONDS_MAX, max(0.05, self.seconds / 30))
         with ExitStack() as stack:
             probe = self.open(stack, Config(storage_bytes_per_s=self.storage), drawn)
             started, count = 0.0, 0
@@ -155,12 +173,13 @@ class Measurement:
             if count == 0:
                 raise ValueError(_nothing_good(failures, sum(map(len, drawn))))
             each = (time.perf_counter() - started) / max(1, count - 1)
-        if self.step.seconds:
-            fit = max(least, int(pass_seconds / max(self.step.seconds, each)))
+        if step_seconds := self._step_seconds():
+            fit = max(least, int(pass_seconds / max(step_seconds, each)))
             count = min(count, math.ceil(fit / team) * team)
         count = max(1, count - count % team) if count > team else count
         self.batches = self._good(drawn, count, failures)
         self.sizes = [len(batch) for batch in self.batches] or sizes[:count]
+        PROGRESS.info("looks at %d batches with %d samples", len(self.sizes), sum(self.sizes))
         if count <= 2 * team:
             self.warnings.append(
                 f"There are only {count} batches to look at, so what it takes to get going is part of every figure: "
@@ -199,10 +218,6 @@ class Measurement:
         workers = max(1, self.bench.workers if workers is None else workers)
         return workers if self.bench.whole_batches else -(-workers // max(1, self.bench.batch_size))
 
-    def _counted(self, probe: Probe, workers: int | None = None, repeats: int = 1) -> tuple[int, int]:
-        """Which batches of a pass count."""
-        return counted(len(self.sizes), self._team(workers), probe.ahead, repeats)
-
     def open(self, stack: ExitStack, config: Config, batches: Batches | None = None) -> Probe:
         """A loader over the batches of the analysis."""
         probe = self.bench.open(self.batches if batches is None else batches, config)
@@ -224,7 +239,7 @@ class Measurement:
         rounds = 1 if self.storage is None else 2
         self.counted = (0, len(self.sizes))
         if rounds == 1:
-            self.counted = self._counted(memory)
+            self.counted = counted(len(self.sizes), self._team(None), memory.ahead)
         real, self.cached = self._real_probe()
         ready = self._ready_probe()
         repeats = self._repeats(memory)
@@ -238,26 +253,24 @@ class Measurement:
             phases["ready"] = Phase(ready, NO_STEP, _nothing, repeats=self._repeats(ready))
             phases["ready+step"] = Phase(ready, self.step, _nothing)
         if bench.workers > 1:
-            alone = self.open_in_memory(self._stack, Config(workers=1))
-            phases["alone"] = Phase(alone, NO_STEP, self.into_memory, 1, self._repeats(alone))
+            phases["alone"] = self._alone(memory)
         series |= {name: phase.series for name, phase in phases.items()}
         measures: dict[str, Callable[[], None]] = {"step": lambda: self._step_alone(series["step"])}
         for name, phase in phases.items():
             measures[name] = lambda phase=phase: self.measure(phase)  # type: ignore[misc]
-        self._warm_up()
         repeat(measures, series, self.seconds * 0.7)
         return self._conclude(series, phases)
 
-    def open_in_memory(self, stack: ExitStack, config: Config) -> Probe:
+    def open_in_memory(self, stack: ExitStack, config: Config, batches: Batches | None = None) -> Probe:
         """A loader whose samples are all in memory: in a cache of ours, or in the page cache."""
         if self.keeps:
             config = replace(config, cache_bytes=self._room(), split=DEFAULT_SPLIT)
         if self.native:
             config = replace(config, storage_bytes_per_s=UNTHROTTLED)
-        probe = self.open(stack, config)
+        probe = self.open(stack, config, batches)
         self._go_through(probe)
         kept = probe.kept()
-        if kept is not None and kept[0] and self.keeps:
+        if kept is not None and kept[0] and self.keeps and batches is None:
             self.kept_bytes = kept[1] / kept[0]
         return probe
 
@@ -342,10 +355,31 @@ class Measurement:
         """How often to go through the batches until a pass is long enough to be timed."""
         if self.streams:
             return 1
+        return min(REPEATS_MAX, max(1, math.ceil(self.pass_seconds / self._seconds_from_memory(probe))))
+
+    def _seconds_from_memory(self, probe: Probe) -> float:
         self.into_memory()
         started = time.perf_counter()
         self._go_through(probe)
-        return min(REPEATS_MAX, max(1, math.ceil(self.pass_seconds / (time.perf_counter() - started))))
+        return max(1e-9, time.perf_counter() - started)
+
+    def _alone(self, memory: Probe) -> Phase:
+        """A single worker: on a part of the samples that stands for all of them, as it takes so long."""
+        config = Config(workers=1)
+        if self.streams:
+            return Phase(self.open_in_memory(self._stack, config), NO_STEP, self.into_memory, 1)
+        together = self._seconds_from_memory(memory) / len(self.sizes)
+        each = together * min(self.bench.workers, _sutler.usable_cores())
+        # Two rounds, so that one counts in which each sample comes once, whatever the other has begun with.
+        count = max(BATCHES_MIN // 2, int(self.seconds * PART_ALONE / 2 / each))
+        if count >= len(self.sizes):
+            alone = self.open_in_memory(self._stack, config)
+            return Phase(alone, NO_STEP, self.into_memory, 1, max(2, self._repeats(alone)))
+        sizes = self.sizes[:count]
+        samples = [index for batch in self.batches for index in batch]
+        batches = in_batches(representative(samples, sum(sizes), self.pages.bytes_of), sizes)
+        alone = self.open_in_memory(self._stack, config, batches)
+        return Phase(alone, NO_STEP, self.into_memory, 1, max(2, self._repeats(alone)), sizes)
 
     def into_memory(self) -> None:
         """From now on samples come from memory."""
@@ -363,12 +397,18 @@ class Measurement:
         else:
             self.pages.read()
 
-    def _warm_up(self) -> None:
-        """The first calls of a step compile, choose kernels and find memory, which no later one does."""
-        if self.step.seconds is None:
-            for _ in range(STEPS_WARMING_UP):
-                self.step(self.batch)
-            self.step.settle()
+    def _step_seconds(self) -> float:
+        """Roughly what a step takes. The first calls compile, choose kernels and find memory, as no later one does."""
+        if self.step.seconds is not None:
+            return self.step.seconds
+        for _ in range(STEPS_WARMING_UP):
+            self.step(self.batch)
+        self.step.settle()
+        started = time.perf_counter()
+        for _ in range(STEPS_WARMING_UP):
+            self.step(self.batch)
+        self.step.settle()
+        return (time.perf_counter() - started) / STEPS_WARMING_UP
 
     def _step_alone(self, series: Series) -> None:
         """The step on a batch that is there: as many times as there are batches, up to a few seconds of it."""
@@ -388,8 +428,9 @@ class Measurement:
         phase.prepare()
         before, work = device_bytes(), processor_seconds()
         asked, waited = phase.probe.storage_bytes(), phase.probe.transport_seconds()
-        sizes = self.sizes * phase.repeats
-        count = self._counted(phase.probe, phase.workers, phase.repeats)
+        sizes = (phase.sizes or self.sizes) * phase.repeats
+        each = len(phase.sizes or self.sizes)
+        count = counted(each, self._team(phase.workers), phase.probe.ahead, phase.repeats)
         done = run_pass(phase.probe.epoch(phase.repeats), sizes, phase.step, count)
         phase.served += sum(sizes)
         after = device_bytes()

@@ -54,8 +54,8 @@ def storage_and_cache(
         recall.add(seconds / max(1, samples), samples, 0)
 
     repeat(
-        {"S": lambda: read(storage, threads), "s": lambda: read(single, 1), "C": recalled},
-        {"S": storage, "s": single, "C": recall},
+        {"S": lambda: read(storage, threads), "S, one thread": lambda: read(single, 1), "C": recalled},
+        {"S": storage, "S, one thread": single, "C": recall},
         measurement.seconds * 0.15,
     )
     rates["S"] = _cold_rate(measurement, "S", storage)
