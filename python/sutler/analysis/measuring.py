@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sutler import _sutler
+from sutler.analysis import doubts
 from sutler.analysis.benches import Batches, Bench, Config, Pages, Probe
 from sutler.analysis.dealing import in_batches, representative
 from sutler.analysis.in_place import of_latest, with_causes
@@ -28,7 +29,7 @@ from sutler.analysis.passes import (
     repeat,
     run_pass,
 )
-from sutler.analysis.proof import device_bytes, processor_seconds
+from sutler.analysis.proof import device_bytes, processor_seconds, processor_waits
 from sutler.analysis.storing import storage_and_cache, storage_from_passes
 from sutler.analysis.sutler_bench import UNTHROTTLED
 from sutler.cache import DEFAULT_SPLIT
@@ -42,8 +43,6 @@ STRAY_BYTES = 64 << 10
 BATCHES_MAX = 256
 #: How often each of twice as many workers makes a batch where predictions are verified.
 ROUNDS_TO_VERIFY = 5
-#: How many broken samples are named.
-NAMED_MAX = 3
 #: Calls of the user's step before the clock runs.
 STEPS_WARMING_UP = 3
 #: Seconds that a pass takes at the most, if it has enough batches: many passes tell more than long ones, as they also
@@ -53,6 +52,13 @@ PASS_SECONDS_MAX = 1.0
 PART_ALONE = 1 / 8
 #: How often batches are repeated in a pass at the most.
 REPEATS_MAX = 100
+
+#: What has to be known well for shares to be, in words.
+_DOUBTED = {
+    "step": "the step alone",
+    "memory+step": "training from memory",
+    "real+step": "training as it is",
+}
 
 
 @dataclass
@@ -73,7 +79,7 @@ class Phase:
     last: Pass | None = None
     #: Samples of all passes, those that are not counted included.
     served: int = 0
-    #: Seconds of processors, over all passes.
+    #: Seconds of processors, and of being in line for one, over all passes.
     work_seconds: float = 0.0
     #: Seconds that the trainer waited for finished batches to arrive, where the loader keeps count.
     transport_seconds: float = 0.0
@@ -171,7 +177,7 @@ class Measurement:
                     break
             failures = probe.failures()
             if count == 0:
-                raise ValueError(_nothing_good(failures, sum(map(len, drawn))))
+                raise ValueError(doubts.nothing_good(failures, sum(map(len, drawn))))
             each = (time.perf_counter() - started) / max(1, count - 1)
         if step_seconds := self._step_seconds():
             fit = max(least, int(pass_seconds / max(step_seconds, each)))
@@ -181,10 +187,7 @@ class Measurement:
         self.sizes = [len(batch) for batch in self.batches] or sizes[:count]
         PROGRESS.info("looks at %d batches with %d samples", len(self.sizes), sum(self.sizes))
         if count <= 2 * team:
-            self.warnings.append(
-                f"There are only {count} batches to look at, so what it takes to get going is part of every figure: "
-                "they say little about a longer run."
-            )
+            self.warnings.append(doubts.few_batches(count))
         samples = bench.samples
         if samples is not None and samples < bench.batch_size:
             self.warnings.append(
@@ -209,7 +212,7 @@ class Measurement:
             self.warnings.append(
                 f"{len(found)} of the {tried} samples that were looked at could not be prepared. The loader leaves "
                 "such samples out, and so does this: they count neither as samples nor as time. "
-                f"{_named(found)} `sutler inspect` lists all that are broken."
+                f"{doubts.named(found)} `sutler inspect` lists all that are broken."
             )
         return good
 
@@ -426,7 +429,7 @@ class Measurement:
     def measure(self, phase: Phase) -> None:
         """One more pass."""
         phase.prepare()
-        before, work = device_bytes(), processor_seconds()
+        before, work = device_bytes(), processor_seconds() + processor_waits()
         asked, waited = phase.probe.storage_bytes(), phase.probe.transport_seconds()
         sizes = (phase.sizes or self.sizes) * phase.repeats
         each = len(phase.sizes or self.sizes)
@@ -434,7 +437,8 @@ class Measurement:
         done = run_pass(phase.probe.epoch(phase.repeats), sizes, phase.step, count)
         phase.served += sum(sizes)
         after = device_bytes()
-        phase.work_seconds += processor_seconds() - work
+        # Work that others keep from a processor is work all the same: more workers would not get it done sooner.
+        phase.work_seconds += max(0.0, processor_seconds() + processor_waits() - work)
         phase.transport_seconds += phase.probe.transport_seconds() - waited
         phase.last = done
         read = None if before is None or after is None else after - before
@@ -447,7 +451,9 @@ class Measurement:
 
     def _conclude(self, series: dict[str, Series], phases: dict[str, Phase]) -> Measured:
         bench = self.bench
-        prepared, fetched = series["memory+step"].seconds(), series["real+step"].seconds()
+        fetched = series["real+step"].seconds()
+        # Where nobody knows the files, both passes are the same, and no difference between them means anything.
+        prepared = series["memory+step"].seconds() if self.native or self.pages.known else fetched
         step = series["step"].seconds()
         rates = {"G": self._rate("G", series["step"], None)}
         if not self.step.seconds and self.step.seconds is not None:
@@ -512,7 +518,9 @@ class Measurement:
                 storage.proven,
                 note,
             )
-        self._doubts(series)
+        self.warnings += doubts.of_noise(
+            {words: series[name] for name, words in _DOUBTED.items() if not series[name].certain}
+        )
         real = phases["real+step"]
         times, record = real.last.times if real.last else (), real.probe.timeline()
         return Measured(
@@ -563,38 +571,6 @@ class Measurement:
                 )
                 self.warnings.append(f"P: {note}")
         return Rate(name, series.rate(), len(series.values), series.samples, series.bytes_read, proven, note)
-
-    def _doubts(self, series: dict[str, Series]) -> None:
-        """What the noise of the measurements makes of the figures."""
-        names = {
-            "step": "the step alone",
-            "memory+step": "training from memory",
-            "real+step": "training as it is",
-        }
-        for name, words in names.items():
-            error = series[name].seconds().error
-            if error > 0.1:
-                self.warnings.append(
-                    f"What {words} takes is known to ± {error:.0%} only, after {len(series[name].values)} passes: "
-                    "something else is using this machine, or the passes are too short. Shares are no better known "
-                    "than that; measure again on a quiet machine, or for longer (time=)."
-                )
-
-
-def _nothing_good(failures: list[Failure], tried: int) -> str:
-    """Why there is nothing to analyse, where not one batch came."""
-    if not failures:
-        return "the loader has no batches to analyse: its stream ended at once"
-    return (
-        f"the loader has no batches to analyse: of the {tried} samples that were tried, none could be prepared. "
-        f"{_named(failures)} `sutler inspect` lists all that are broken"
-    )
-
-
-def _named(failures: list[Failure]) -> str:
-    """The first of the broken samples, each with what is wrong with it."""
-    first = [f"{failure.path} ({failure.reason})" for failure in failures[:NAMED_MAX]]
-    return f"The first: {'; '.join(first)}." if len(failures) > 1 else f"It is {first[0]}."
 
 
 def _nothing() -> None:

@@ -124,6 +124,8 @@ def run_pass(batches: Iterator[Any], sizes: list[int], step: Step, count: tuple[
 
 #: Known to 2 % is known.
 TIGHT = 0.02
+#: What is not even known to this is in doubt.
+DOUBTFUL = 0.1
 #: Fewer repetitions than this prove nothing, more than that nothing new.
 PASSES_MIN, PASSES_MAX = 3, 12
 #: Whatever the time: a single one does not even tell whether anything disturbed it.
@@ -157,6 +159,11 @@ class Series:
         """Whether to measure once more would tell nothing new."""
         count = len(self.values)
         return count >= PASSES_MAX or (count >= PASSES_MIN and self.seconds().error <= TIGHT)
+
+    @property
+    def certain(self) -> bool:
+        """Whether the mean is known well enough for others to rest on it."""
+        return self.seconds().error <= DOUBTFUL
 
     def rate(self) -> Interval:
         """Samples per second."""

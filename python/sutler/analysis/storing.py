@@ -71,7 +71,7 @@ def storage_from_passes(
     measurement: Measurement, facts: dict[str, Any], rates: dict[str, Rate], cold: Series
 ) -> None:
     """Storage from what the loader reaches with it: of somebody else's dataset no read can be made alone."""
-    if not measurement.pages.complete or not measurement.pages.bytes:
+    if not measurement.pages.known:
         measurement.warnings.append(
             "Which files the samples lie in could not be found out, so the page cache could not be kept out and "
             "reading cannot be told apart from preparing: what is fetched counts as prepared."
