@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -88,8 +88,8 @@ class Scene:
             set_rate(self.dataset, UNTHROTTLED)
 
 
-def open_dataset(root: Path, pipeline: str, size: int) -> Any:
-    """The photos with a usual chain of transforms, read past the page cache, on storage whose rate can be set."""
+def open_dataset(root: Path, pipeline: str, size: int, io: Literal["direct", "buffered"] = "direct") -> Any:
+    """The photos with a usual chain of transforms; by default read past the page cache."""
     import sutler
     from sutler import transforms as T  # noqa: N812 - as users write it
 
@@ -99,7 +99,7 @@ def open_dataset(root: Path, pipeline: str, size: int) -> Any:
         else [T.Resize(size * 8 // 7), T.CenterCrop(size)]
     )
     transform = T.Compose([*operations, T.Normalize(MEAN, STD)])
-    return sutler.ImageFolder(root, transform=transform, io="direct")
+    return sutler.ImageFolder(root, transform=transform, io=io)
 
 
 class Feed(ABC):

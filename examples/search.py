@@ -12,12 +12,23 @@ from pathlib import Path
 
 import numpy as np
 import sutler
-import sutler.testing
 from sutler import transforms as T  # noqa: N812 - the usual name
 
 CLASSES = 4
 EPOCHS = 3
 LEARNING_RATES = [0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0]
+
+
+def make_pictures(root: Path) -> None:
+    """Pictures of noise; the colour of a class shines through."""
+    rng = np.random.default_rng(0)
+    colours = rng.uniform(-40, 40, (CLASSES, 3))
+    for number in range(200):
+        values = rng.normal(128, 40, (96, 96, 3)) + rng.normal(0, 20, 3) + colours[number % CLASSES]
+        folder = root / f"class_{number % CLASSES}"
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = values.clip(0, 255).astype(np.uint8).tobytes()
+        (folder / f"{number:03}.ppm").write_bytes(b"P6 96 96 255\n" + pixels)
 
 
 def train(agent: str, number: int) -> None:
@@ -53,7 +64,7 @@ def train(agent: str, number: int) -> None:
 
 def main() -> None:
     """Starts the agent and the jobs, and prints what each of them saved."""
-    sutler.testing.make_photos("photos", count=200, classes=CLASSES, longer_side=128)
+    make_pictures(Path("photos"))
     with tempfile.TemporaryDirectory() as folder:
         socket = str(Path(folder) / "agent.sock")
         command = [sys.executable, "-m", "sutler", "serve", "--socket", socket, "--window", "0.1", "--json"]

@@ -73,8 +73,8 @@ class HostBatches(AssembledBatches):
         ids: list[int] = np.asarray(batch.ids()).tolist()
         if dataset.lowered.tail:
             images = [
-                dataset.finish(image, index, seed=loader.seed, epoch=self._epoch)
-                for image, index in zip(images, ids, strict=True)
+                dataset.finish(image, index, seed=loader.seed, epoch=self._epoch, repeat=repeat)
+                for image, index, repeat in zip(images, ids, batch.repeats(), strict=True)
             ]
             if loader.output != "torch":
                 images = [np.asarray(image) if hasattr(image, "__array__") else image for image in images]

@@ -64,9 +64,9 @@ class DetectionBatches(HostBatches):
         images = [self._convert_parts(array) for array in arrays]
         targets = split_targets(found, self._convert_parts)
         ids: list[int] = np.asarray(batch.ids()).tolist()
-        for place, index in enumerate(ids):
+        for place, (index, repeat) in enumerate(zip(ids, batch.repeats(), strict=True)):
             images[place], targets[place] = dataset.finish_detection(
-                images[place], targets[place], index, seed=loader.seed, epoch=self._epoch
+                images[place], targets[place], index, seed=loader.seed, epoch=self._epoch, repeat=repeat
             )
         columns: dict[str, list[Any]] = {"images": images, "targets": self._transformed(targets)}
         if loader.return_ids:

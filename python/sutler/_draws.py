@@ -11,6 +11,19 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+#: What the engine is told of a draw: the sample's number in the lower half, in the upper one how often it was drawn before.
+_HALF_BITS = 32
+
+
+def join(number: int, repeat: int) -> int:
+    """A sample's number and how often it was drawn before in the epoch, in one."""
+    return number | repeat << _HALF_BITS
+
+
+def split(joined: int) -> tuple[int, int]:
+    """The number, and how often."""
+    return joined & (1 << _HALF_BITS) - 1, joined >> _HALF_BITS
+
 
 class Draws:
     """What a sampler draws from one ``iter(sampler)`` on; it may be gone through again until an epoch has begun."""

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from sutler import _sutler
 from sutler._keys import seed_number
 from sutler._words import counted
 
 
-def sample_seed(seed: int, epoch: int, key: Any) -> int:
+class Draw(NamedTuple):
+    """What a dataset is asked for, and how often it was asked for that before in the same epoch."""
+
+    key: Any
+    repeat: int = 0
+
+
+def sample_seed(seed: int, epoch: int, draw: Draw) -> int:
     """The seed for one sample: the same in every process, whatever it is batched with."""
-    return int(_sutler.user_seed(seed, epoch, seed_number(key)))
+    return int(_sutler.user_seed(seed, epoch, seed_number(draw.key), draw.repeat))
 
 
 def prepare_seed(key: Any) -> int:
@@ -21,14 +28,20 @@ def prepare_seed(key: Any) -> int:
     return int(_sutler.user_seed(0, 0, seed_number(("prepare", key))))
 
 
-def samples_seed(seed: int, epoch: int, keys: Iterable[Any]) -> int:
+def samples_seed(seed: int, epoch: int, draws: list[Draw]) -> int:
     """The seed for samples that the dataset is asked for in one call, which cannot be told apart within it."""
-    return int(_sutler.user_seed(seed, epoch, seed_number(("samples", *keys))))
+    return _seed_of_all("samples", seed, epoch, draws)
 
 
-def collate_seed(seed: int, epoch: int, keys: Iterable[Any]) -> int:
+def collate_seed(seed: int, epoch: int, draws: list[Draw]) -> int:
     """The seed for putting samples together, as functions do that mix the images of a batch."""
-    return int(_sutler.user_seed(seed, epoch, seed_number(("collate", *keys))))
+    return _seed_of_all("collate", seed, epoch, draws)
+
+
+def _seed_of_all(purpose: str, seed: int, epoch: int, draws: list[Draw]) -> int:
+    repeats = [draw.repeat for draw in draws]
+    named = (purpose, *(draw.key for draw in draws), *(repeats if any(repeats) else ()))
+    return int(_sutler.user_seed(seed, epoch, seed_number(named)))
 
 
 def bulk_getter(dataset: Any) -> Callable[[list[Any]], list[Any]] | None:
@@ -53,9 +66,11 @@ def bulk_getter(dataset: Any) -> Callable[[list[Any]], list[Any]] | None:
     return found
 
 
-def fetch_many(many: Callable[[list[Any]], list[Any]], keys: list[Any]) -> list[Any]:
-    """The samples of some keys in one call; there must be as many."""
-    samples = many(keys)
-    if len(samples) != len(keys):
-        raise RuntimeError(f"__getitems__ returned {counted(len(samples), 'sample')} for {len(keys)} indices")
+def fetch_many(many: Callable[[list[Any]], list[Any]], draws: list[Draw]) -> list[Any]:
+    """The samples of some draws in one call; there must be as many."""
+    samples = many([draw.key for draw in draws])
+    if len(samples) != len(draws):
+        raise RuntimeError(
+            f"__getitems__ returned {counted(len(samples), 'sample')} for {len(draws)} indices"
+        )
     return samples

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.random  # NumPy loads it when first used, and it must be there to be seeded
 
-from sutler import _moment, _payload, _schema, _sutler, _worker_errors
+from sutler import _draws, _moment, _payload, _schema, _sutler, _worker_errors
 from sutler._collated import Collated, CollatedLayout, Handed, NotCollated
 from sutler._cuda import make_pinner
-from sutler._fetch import bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
+from sutler._fetch import Draw, bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
 from sutler._figures import Wait
 from sutler._keys import KeyTable
 from sutler._output import converter
@@ -77,12 +77,12 @@ class _TrainerCollation:
         self._seed = loader.seed
         self._epoch = epoch
 
-    def collate(self, keys: list[Any], samples: list[Any]) -> Any:
+    def collate(self, draws: list[Draw], samples: list[Any]) -> Any:
         """The batch of some samples."""
         value = samples[0] if self._single else samples
         if self._is_default:
             return self._function(value)
-        with seeded(collate_seed(self._seed, self._epoch, keys)):
+        with seeded(collate_seed(self._seed, self._epoch, draws)):
             return self._function(value)
 
 
@@ -129,7 +129,8 @@ class ProcessBatches(AssembledBatches):
                 _schema.sample_of(self._known_schema(), batch, row, other or []) if inside else other
                 for (row, inside, _), other in zip(rows, others, strict=True)
             ]
-            collated = self._collation.collate(self._batch_keys(batch), samples)
+            draws = [Draw(*drawn) for drawn in zip(self._batch_keys(batch), batch.repeats(), strict=True)]
+            collated = self._collation.collate(draws, samples)
         return self._with_ids(collated, batch)
 
     def _batch_keys(self, batch: Batch) -> list[Any]:
@@ -259,10 +260,10 @@ class InlineBatches:
     def _next(self) -> tuple[Any, Progress] | None:
         # A batch that raises is gone, too: the next call goes on with the next one.
         for number, (numbers, progress) in self._batches:
-            keys = [self._keys.key(number) for number in numbers]
+            draws = [Draw(self._keys.key(drawn), repeat) for drawn, repeat in map(_draws.split, numbers)]
             try:
                 with _moment.during(self._seed, self._epoch):
-                    made = self._make(number, keys)
+                    made = self._make(number, draws)
             except StopIteration as error:
                 raise RuntimeError(
                     "the dataset or collate_fn raised StopIteration; an epoch ends on its own"
@@ -271,40 +272,42 @@ class InlineBatches:
                 return self._pin(made[0]), progress
         return None
 
-    def _make(self, number: int, keys: list[Any]) -> tuple[Any] | None:
-        """The batch of some keys, unless every sample of it was left out."""
-        asked_for = len(keys)
+    def _make(self, number: int, draws: list[Draw]) -> tuple[Any] | None:
+        """The batch of some draws, unless every sample of it was left out."""
+        asked_for = len(draws)
         self._recalled = 0
-        keys, samples = self._samples(keys)
+        draws, samples = self._samples(draws)
         if not samples:
             if self._in_step and asked_for:
                 raise RankOutOfStep(number, self._last_failure())
             return None
-        made = self._collation.collate(keys, samples)
+        made = self._collation.collate(draws, samples)
         self._figures.batches += 1
         self._figures.samples += len(samples)
         self._figures.recalled += self._recalled
-        return (_append_ids(made, keys, self._single, self._convert) if self._return_ids else made,)
+        if self._return_ids:
+            made = _append_ids(made, [draw.key for draw in draws], self._single, self._convert)
+        return (made,)
 
-    def _samples(self, keys: list[Any]) -> tuple[list[Any], list[Any]]:
-        """The keys whose samples could be had, and the samples."""
+    def _samples(self, draws: list[Draw]) -> tuple[list[Draw], list[Any]]:
+        """The draws whose samples could be had, and the samples."""
         if self._policy.name == "raise":
             if self._many is not None:
-                with seeded(samples_seed(self._seed, self._epoch, keys)):
-                    return keys, fetch_many(self._many, keys)
-            return keys, [self._sample(key) for key in keys]
+                with seeded(samples_seed(self._seed, self._epoch, draws)):
+                    return draws, fetch_many(self._many, draws)
+            return draws, [self._sample(draw) for draw in draws]
         if self._many is not None:
             # All at once where all are well; else one by one, to find out which to leave out.
-            with contextlib.suppress(Exception), seeded(samples_seed(self._seed, self._epoch, keys)):
-                return keys, fetch_many(self._many, keys)
+            with contextlib.suppress(Exception), seeded(samples_seed(self._seed, self._epoch, draws)):
+                return draws, fetch_many(self._many, draws)
         kept, samples = [], []
-        for key in keys:
+        for draw in draws:
             try:
-                sample = self._sample(key)
+                sample = self._sample(draw)
             except Exception as error:
-                self._leave_out(key, error)
+                self._leave_out(draw.key, error)
             else:
-                kept.append(key)
+                kept.append(draw)
                 samples.append(sample)
         return kept, samples
 
@@ -320,18 +323,20 @@ class InlineBatches:
         last = self.failures[-1]
         return sample_error(last.id, last.path, last.reason, last.kind)
 
-    def _sample(self, key: Any) -> Any:
+    def _sample(self, draw: Draw) -> Any:
         """A sample with its own random numbers, the same as from any worker process."""
+        _moment.enter(self._seed, self._epoch, draw.repeat)
         if self._many is not None:
-            with seeded(samples_seed(self._seed, self._epoch, [key])):
-                return fetch_many(self._many, [key])[0]
+            with seeded(samples_seed(self._seed, self._epoch, [draw])):
+                return fetch_many(self._many, [draw])[0]
         if self._parts is not None:
-            return self._sample_in_parts(self._parts, key)
-        with seeded(sample_seed(self._seed, self._epoch, key)):
-            return self._dataset[key]
+            return self._sample_in_parts(self._parts, draw)
+        with seeded(sample_seed(self._seed, self._epoch, draw)):
+            return self._dataset[draw.key]
 
-    def _sample_in_parts(self, parts: Parts, key: Any) -> Any:
+    def _sample_in_parts(self, parts: Parts, draw: Draw) -> Any:
         """A sample whose deterministic part comes from the cache, or goes there."""
+        key = draw.key
         number = self._keys.number(key)
         copy = self._cache.recall(number) if self._cache is not None else None
         if copy is not None:
@@ -344,7 +349,7 @@ class InlineBatches:
                 packed = bytearray(size)
                 _payload.write(memoryview(packed), head, views)
                 self._cache.keep(number, packed)
-        with seeded(sample_seed(self._seed, self._epoch, key)):
+        with seeded(sample_seed(self._seed, self._epoch, draw)):
             sample = parts.augment(key, prepared)
         self._recalled += copy is not None
         return sample

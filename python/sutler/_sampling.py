@@ -10,10 +10,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from sutler import _keys, _sutler
+from sutler import _draws, _keys, _sutler
 from sutler._draws import Draws
 from sutler._keys import KeyTable
 from sutler._selection import Selection
+from sutler._words import counted
 
 
 def check_epoch(epoch: Any) -> int:
@@ -139,7 +140,7 @@ class Drawing:
 
     Drawn bit by bit, as PyTorch does it, so a sampler may be without end, or look at how the training goes. Kept by the
     epoch's iterator, since a sampler that is asked twice may answer differently. An *item* is an index, or a batch of
-    them, in the engine's numbers.
+    them, in the engine's numbers, with how often the sampler has drawn it before (`_draws.join`).
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class Drawing:
         keys: KeyTable | None,
         selection: Selection | None = None,
         *,
+        samples: int,
         in_batches: bool,
     ) -> None:
         self.in_batches = in_batches
@@ -156,13 +158,15 @@ class Drawing:
         self.epoch = draws.epoch
         self._source: Iterator[Any] = iter(draws)
         self._keys = keys
-        self._number = _numbering(keys, selection)
+        self._number = _numbering(keys, selection, samples)
         #: Items from number `_first` on; those before it are in the trainer's hands.
         self._items: list[Any] = []
         self._first = 0
         self.ended = False
         self._samples = 0
         self._unique: set[int] = set()
+        #: How often the samples were drawn again that were.
+        self._again: dict[int, int] = {}
         self._hash = hashlib.blake2b(digest_size=8)
 
     def items(self, start: int, count: int) -> list[Any]:
@@ -183,13 +187,20 @@ class Drawing:
             self.ended = True
             return
         numbers = [self._number(index) for index in drawn] if self.in_batches else [self._number(drawn)]
-        self._items.append(numbers if self.in_batches else numbers[0])
+        items = [self._count(number) for number in numbers]
+        self._items.append(items if self.in_batches else items[0])
         self._samples += len(numbers)
-        self._unique.update(numbers)
         for number in numbers:
             keyed = self._keys is not None and number >= _sutler.FIRST_KEYED
             value = _keys.by_value(self._keys.key(number)) if self._keys and keyed else b"%d" % number
             self._hash.update(b"%d:" % len(value) + value)
+
+    def _count(self, number: int) -> int:
+        if number not in self._unique:
+            self._unique.add(number)
+            return number
+        self._again[number] = self._again.get(number, 0) + 1
+        return _draws.join(number, self._again[number])
 
     @property
     def unique_fraction(self) -> float:
@@ -276,12 +287,12 @@ class Feed:
         return self._fed == sys.maxsize
 
 
-def _numbering(keys: KeyTable | None, selection: Selection | None) -> Callable[[Any], int]:
+def _numbering(keys: KeyTable | None, selection: Selection | None, samples: int) -> Callable[[Any], int]:
     """From what a sampler draws to the engine's number for it."""
     if selection is not None:
         return lambda drawn: selection.number(_index(drawn))
     if keys is None:
-        return _index
+        return lambda drawn: _from_start(_index(drawn), samples)
 
     def number(key: Any) -> int:
         with contextlib.suppress(TypeError):  # a key of another kind
@@ -289,6 +300,13 @@ def _numbering(keys: KeyTable | None, selection: Selection | None) -> Callable[[
         return keys.number(key)
 
     return number
+
+
+def _from_start(index: int, samples: int) -> int:
+    """An index into a dataset of so many samples; a negative one counts from its end, as in ``dataset[index]``."""
+    if not -samples <= index < samples:
+        raise IndexError(f"the sampler drew index {index}, but the dataset has {counted(samples, 'sample')}")
+    return index + samples if index < 0 else index
 
 
 def _index(drawn: Any) -> int:

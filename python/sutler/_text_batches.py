@@ -81,8 +81,8 @@ class TextBatches(AssembledBatches):
         texts = [np.asarray(array).tobytes().decode() for array in batch.take_text()]
         seed = self._loader.seed
         return [
-            dataset.finish(text, index, seed=seed, epoch=self._epoch)
-            for text, index in zip(texts, ids, strict=True)
+            dataset.finish(text, index, seed=seed, epoch=self._epoch, repeat=repeat)
+            for text, index, repeat in zip(texts, ids, batch.repeats(), strict=True)
         ]
 
     def _with_ids(self, samples: list[Any], batch: Batch) -> list[Any]:

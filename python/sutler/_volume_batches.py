@@ -37,8 +37,8 @@ class VolumeBatches(HostBatches):
         convert = np.asarray if loader.output == "dlpack" else self._convert
         ids: list[int] = np.asarray(batch.ids()).tolist()
         pairs = [
-            dataset.finish(pair, index, seed=loader.seed, epoch=self._epoch)
-            for pair, index in zip(self._samples(batch, convert), ids, strict=True)
+            dataset.finish(pair, index, seed=loader.seed, epoch=self._epoch, repeat=repeat)
+            for pair, index, repeat in zip(self._samples(batch, convert), ids, batch.repeats(), strict=True)
         ]
         columns: dict[str, list[Any]] = {
             "volumes": [image for image, _ in pairs],

@@ -25,7 +25,7 @@ import numpy as np
 
 from sutler import _generators, _hand_over, _moment, _payload, _schema, _sutler, _worker_errors
 from sutler._collated import SHARED_BYTES_MIN, Collated, CollatedLayout, NotCollated
-from sutler._fetch import bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
+from sutler._fetch import Draw, bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
 from sutler._hand_over import NEVER, Dropped, Turns, ends_as_others_do
 from sutler._parts import Parts, pack, parts_of
 from sutler._schema_writer import SchemaWriter
@@ -35,8 +35,9 @@ from sutler._worker_rng import WorkerRng
 #: A mailbox begins with this many bytes; its first number is the worker's progress.
 MAILBOX_BYTES = 1 << 20
 MAILBOX_START = 64
-#: What an order may be: one whose rows come later, one for all samples of a batch, one that tells what is in the cache.
-LATE, WHOLE_BATCH, KEPT = 1, 2, 4
+#: What an order may be: one whose rows come later, one for all samples of a batch, one that tells what is in the cache,
+#: one with samples that were drawn before in the epoch.
+LATE, WHOLE_BATCH, KEPT, REPEATED = 1, 2, 4, 8
 #: What an order tells of a sample in the cache: nothing is there, or that the trainer would keep what is prepared. Any
 #: other number is that of the block where it begins, plus one.
 NOT_KEPT, WANTED = 0, 2**32 - 1
@@ -260,20 +261,29 @@ class Worker:
     def _take_order(self, body: bytes) -> None:
         epoch, flags, asks_after = struct.unpack_from("<IIQ", body)
         late, whole_batch, kept = bool(flags & LATE), bool(flags & WHOLE_BATCH), bool(flags & KEPT)
-        # A number each, what the cache has of it, and for those whose row is known that too.
-        count = (len(body) - ORDER_BYTES) // (4 + (4 if kept else 0) + (0 if late else ROW_BYTES))
-        numbers = struct.unpack_from(f"<{count}I", body, ORDER_BYTES)
-        marks = struct.unpack_from(f"<{count}I", body, ORDER_BYTES + 4 * count) if kept else None
-        keys = [self._keys.get(number, number) for number in numbers]
+        repeated = bool(flags & REPEATED)
+        # A number each, how often it came before, what the cache has of it, and for those whose row is known that too.
+        count = (len(body) - ORDER_BYTES) // (4 * (1 + repeated + kept) + (0 if late else ROW_BYTES))
+        columns = [
+            struct.unpack_from(f"<{count}I", body, ORDER_BYTES + 4 * count * column)
+            for column in range(1 + repeated + kept)
+        ]
+        numbers = columns[0]
+        repeats = columns[1] if repeated else (0,) * count
+        marks = columns[-1] if kept else None
+        draws = [
+            Draw(self._keys.get(number, number), repeat)
+            for number, repeat in zip(numbers, repeats, strict=True)
+        ]
         self._position = MAILBOX_START
         self._prepared = [NOTHING] * count
         self._steps = [[] for _ in range(count)]
         self._mark(0)
-        samples = self._samples(epoch, keys, numbers, marks, asks_after)
+        samples = self._samples(epoch, draws, numbers, marks, asks_after)
         # Where a worker died over a sample, what is left of its batch comes in parts, and the trainer collates.
         if whole_batch and self._options.collate_batches is not None:
             (offset,) = struct.unpack_from("<q", body, len(body) - count * ROW_BYTES)
-            self._answer_batch(epoch, keys, list(samples), offset)
+            self._answer_batch(epoch, draws, list(samples), offset)
             return
         if late:
             finished = list(samples)
@@ -294,7 +304,7 @@ class Worker:
     def _samples(
         self,
         epoch: int,
-        keys: list[Any],
+        draws: list[Draw],
         numbers: tuple[int, ...],
         marks: tuple[int, ...] | None,
         asks_after: int = NEVER,
@@ -302,50 +312,51 @@ class Worker:
         """The samples of an order one after the other, or what they raised."""
         _moment.enter(self._options.sample_seed, epoch)
         together: list[Any] | None = None
-        if self._many is not None and len(keys) > 1:
-            self._begin(keys[0])
-            self._seed(samples_seed(self._options.sample_seed, epoch, keys))
+        if self._many is not None and len(draws) > 1:
+            self._begin(draws[0].key)
+            self._seed(samples_seed(self._options.sample_seed, epoch, draws))
             try:
-                together = fetch_many(self._many, keys)
+                together = fetch_many(self._many, draws)
             except Exception:
                 together = None  # one by one, so that the error names its sample
-        for step, key in enumerate(keys):
-            self._begin(key)
+        for step, draw in enumerate(draws):
+            self._begin(draw.key)
+            _moment.enter(self._options.sample_seed, epoch, draw.repeat)
             mark = marks[step] if marks else None
             if self._options.hand_over:
                 with self._turns.sample(asks_after) as turn:
-                    sample = self._get_or_raised(epoch, step, key, numbers[step], mark, together)
+                    sample = self._get_or_raised(epoch, step, draw, numbers[step], mark, together)
                 self._name_steps(turn.names)
                 self._steps[step] = turn.times
             else:
-                sample = self._get_or_raised(epoch, step, key, numbers[step], mark, together)
+                sample = self._get_or_raised(epoch, step, draw, numbers[step], mark, together)
             yield sample
             self._mark(step + 1)
 
     def _get_or_raised(
-        self, epoch: int, step: int, key: Any, number: int, mark: int | None, together: list[Any] | None
+        self, epoch: int, step: int, draw: Draw, number: int, mark: int | None, together: list[Any] | None
     ) -> Any:
         try:
             if together is not None:
                 return together[step]
             if self._parts is not None:
-                return self._get_in_parts(self._parts, epoch, step, key, number, mark)
-            return self._get(epoch, key)
+                return self._get_in_parts(self._parts, epoch, step, draw, number, mark)
+            return self._get(epoch, draw)
         except Exception as error:
             return _Raised(error)
 
-    def _get(self, epoch: int, key: Any) -> Any:
+    def _get(self, epoch: int, draw: Draw) -> Any:
         if self._many is not None:
-            self._seed(samples_seed(self._options.sample_seed, epoch, [key]))
-            return fetch_many(self._many, [key])[0]
-        self._seed(sample_seed(self._options.sample_seed, epoch, key))
-        return self._dataset[key]
+            self._seed(samples_seed(self._options.sample_seed, epoch, [draw]))
+            return fetch_many(self._many, [draw])[0]
+        self._seed(sample_seed(self._options.sample_seed, epoch, draw))
+        return self._dataset[draw.key]
 
     def _get_in_parts(
-        self, parts: Parts, epoch: int, step: int, key: Any, number: int, mark: int | None
+        self, parts: Parts, epoch: int, step: int, draw: Draw, number: int, mark: int | None
     ) -> Any:
         """A sample whose deterministic part comes from the cache, or goes there."""
-        copy = None
+        key, copy = draw.key, None
         if mark is not None and mark not in (NOT_KEPT, WANTED) and self._cache is not None:
             copy = self._cache.read(number, mark - 1)
         if copy is not None:
@@ -358,7 +369,7 @@ class Worker:
                 self._prepared[step] = MADE
             elif mark is not None:  # it is wanted, or what was kept is damaged; later it may change
                 self._prepared[step] = (MADE[0], *self._leave_prepared(number, *pack(prepared, key)))
-        self._seed(sample_seed(self._options.sample_seed, epoch, key))
+        self._seed(sample_seed(self._options.sample_seed, epoch, draw))
         return parts.augment(key, prepared)
 
     def _name_steps(self, names: list[str]) -> None:
@@ -388,12 +399,12 @@ class Worker:
         if torch is not None:
             torch.default_generator.manual_seed(seed)
 
-    def _answer_batch(self, epoch: int, keys: list[Any], samples: list[Any], offset: int) -> None:
+    def _answer_batch(self, epoch: int, draws: list[Draw], samples: list[Any], offset: int) -> None:
         """Answers for all samples of a batch: the first good one brings the whole batch, collated."""
         good = [index for index, sample in enumerate(samples) if not isinstance(sample, _Raised)]
         nothing = where = (0, 0, 0)
         if good and (self._options.leaves_out or len(good) == len(samples)):
-            self._seed(collate_seed(self._options.sample_seed, epoch, [keys[index] for index in good]))
+            self._seed(collate_seed(self._options.sample_seed, epoch, [draws[index] for index in good]))
             where = self._leave_batch([samples[index] for index in good], offset)
         for step, sample in enumerate(samples):
             if isinstance(sample, _Raised):

@@ -111,11 +111,11 @@ class AudioFolder(NativeDataset):
     def _make_pipeline(self, operations: str) -> _sutler.Pipeline:
         return _sutler.Pipeline.audio(operations)
 
-    def finish(self, image: Any, index: int, *, seed: int, epoch: int) -> Any:
+    def finish(self, image: Any, index: int, *, seed: int, epoch: int, repeat: int = 0) -> Any:
         """What the functions behind the native transforms make of a sample."""
         if not self.lowered.tail:
             return image
-        with seeded(_sutler.user_seed(seed, epoch, index)):
+        with seeded(_sutler.user_seed(seed, epoch, index, repeat)):
             for function in self.lowered.tail:
                 image = function(image)
         return image

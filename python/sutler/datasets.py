@@ -154,20 +154,21 @@ class NativeDataset(DatasetType):
         Where a dataset written in Python asks for it on behalf of a loader, that loader's seed and epoch count.
         """
         index = self._check(index)
-        seed, epoch = _moment.current()
-        loaded = self._native.load(index, self._pipeline, seed=seed, epoch=epoch)
+        seed, epoch, repeat = _moment.current()
+        loaded = self._native.load(index, self._pipeline, seed=seed, epoch=epoch, repeat=repeat)
         label = self._native.label(index)
-        image = self.finish(converter(resolve_output(None))(loaded), index, seed=seed, epoch=epoch)
+        image = converter(resolve_output(None))(loaded)
+        image = self.finish(image, index, seed=seed, epoch=epoch, repeat=repeat)
         return image, self.target_transform(label) if self.target_transform else label
 
-    def finish(self, image: Any, index: int, *, seed: int, epoch: int) -> Any:
+    def finish(self, image: Any, index: int, *, seed: int, epoch: int, repeat: int = 0) -> Any:
         """What the Python part of the transform makes of a natively prepared (channels, height, width) image."""
         if not self.lowered.tail:
             return image
         array = np.asarray(image)
         if self.lowered.tail_input != "tensor_float32":
             array = array.transpose(1, 2, 0)
-        own_seed = _sutler.user_seed(seed, epoch, index)
+        own_seed = _sutler.user_seed(seed, epoch, index, repeat)
         return run_tail(self.lowered.tail, self.lowered.tail_input, array, own_seed)
 
     def _check(self, index: int) -> int:

@@ -198,12 +198,12 @@ class CocoDetection(NativeDataset):
         return image, target if self.target_transform is None else self.target_transform(target)
 
     def finish_detection(
-        self, image: Any, target: dict[str, Any], index: int, *, seed: int, epoch: int
+        self, image: Any, target: dict[str, Any], index: int, *, seed: int, epoch: int, repeat: int = 0
     ) -> tuple[Any, Any]:
         """What the functions behind the native transforms make of a picture and what is on it."""
         if not self.lowered.tail:
             return image, target
-        with seeded(_sutler.user_seed(seed, epoch, index)):
+        with seeded(_sutler.user_seed(seed, epoch, index, repeat)):
             functions: list[Callable[..., Any]] = list(self.lowered.tail)
             for function in functions:
                 made = function(image, target)

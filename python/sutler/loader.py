@@ -476,7 +476,10 @@ class Loader(Generic[BatchType]):
             draws = Draws(given, self._sampler_epoch())
         else:
             draws = self._unused_draws.take(given, self._sampler_epoch())
-        return Drawing(draws, self._backend.keys, self._selection, in_batches=in_batches)
+        keys = self._backend.keys
+        # Datasets written in Python answer for their keys themselves, and need not have a length.
+        samples = len(self._origin) if keys is None else 0
+        return Drawing(draws, keys, self._selection, samples=samples, in_batches=in_batches)
 
     def _device_operations(self) -> list[dict[str, Any]]:
         """Operations that are left for the device."""

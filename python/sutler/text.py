@@ -251,11 +251,11 @@ class TextLines(NativeDataset):
         sample = converter(resolve_output(None))(self._native.load(index))
         return sample if self.planes == 1 else tuple(sample)
 
-    def finish(self, image: Any, index: int, *, seed: int, epoch: int) -> Any:
+    def finish(self, image: Any, index: int, *, seed: int, epoch: int, repeat: int = 0) -> Any:
         """What a tokenizer that is a Python function makes of a line."""
         if self.tokenizer is None:
             return image
-        with seeded(_sutler.user_seed(seed, epoch, index)):
+        with seeded(_sutler.user_seed(seed, epoch, index, repeat)):
             tokens = self.tokenizer(image)
         # What transformers' tokenizers return when they are called.
         tokens = tokens["input_ids"] if hasattr(tokens, "keys") else tokens

@@ -129,17 +129,18 @@ class VolumeFolder(NativeDataset):
         Where a dataset written in Python asks for them on behalf of a loader, that loader's seed and epoch count.
         """
         index = self._check(index)
-        seed, epoch = _moment.current()
+        seed, epoch, repeat = _moment.current()
         convert = converter(resolve_output(None))
-        image, label = self._native.load_volume(index, self._pipeline, seed=seed, epoch=epoch)
-        pair: tuple[Any, Any] = self.finish((convert(image), convert(label)), index, seed=seed, epoch=epoch)
+        draw = {"seed": seed, "epoch": epoch, "repeat": repeat}
+        image, label = self._native.load_volume(index, self._pipeline, **draw)
+        pair: tuple[Any, Any] = self.finish((convert(image), convert(label)), index, **draw)
         return pair
 
-    def finish(self, image: Any, index: int, *, seed: int, epoch: int) -> Any:
+    def finish(self, image: Any, index: int, *, seed: int, epoch: int, repeat: int = 0) -> Any:
         """What the functions behind the native transforms make of an image and its labels."""
         if not self.lowered.tail:
             return image
-        with seeded(_sutler.user_seed(seed, epoch, index)):
+        with seeded(_sutler.user_seed(seed, epoch, index, repeat)):
             for function in self.lowered.tail:
                 image = function(image)
         if not isinstance(image, (tuple, list)) or len(image) != 2:

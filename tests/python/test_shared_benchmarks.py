@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sutler.testing import make_photos, make_tones
 
-from benchmarks import convergence, reads
+from benchmarks import convergence, kept, reads
 from benchmarks.__main__ import main
 from benchmarks.worker import Direct
 
@@ -41,6 +41,20 @@ def test_reads_counts_each_case(bench: Any, monkeypatch: pytest.MonkeyPatch) -> 
         assert case["per_sample"] == case["reads"] / case["served"]
         assert min(case["epochs"]) >= 1
     assert "target: reads per sample ≤ 1.05 × the least in every case" in printed
+
+
+def test_kept_tells_what_a_hit_saves(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_photos(tmp_path / "photos", 12, 2, longer_side=300)
+    options = ("--data", str(tmp_path / "photos"), "--size", "32", "--batch-size", "4", "--rounds", "2")
+    printed, figures = bench("kept", *options)
+    assert figures["samples"] == 24
+    for seconds in figures["cpu_seconds"].values():
+        assert {form: len(each) for form, each in seconds.items()} == dict.fromkeys(kept.TARGETS, 2)
+        assert all(each > 0 for rounds in seconds.values() for each in rounds)
+    assert "target: train, decoded copies ≥ 3 × storage" in printed
+    # A way whose samples come in another form is no measurement of it.
+    assert main(["kept", *options, "--memory-mib", "1"]) == 1
+    assert "came in the form 'decoded'" in capsys.readouterr().err
 
 
 def test_agent_takes_turns_with_embedded(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ mod packing;
 mod permutation;
 pub mod plan;
 mod ranks;
+mod repeats;
 mod rng;
 mod sample;
 mod shard;
@@ -47,7 +48,8 @@ pub use order::{BatchPlan, EpochPlan, JobCursor, JobSpec, OrderError};
 pub use packing::{Packing, Piece, Tape};
 pub use permutation::Permutation;
 pub use ranks::{done_by_ranks, places_of};
-pub use rng::{SampleRng, Stream};
+pub use repeats::Repeats;
+pub use rng::{Draw, SampleRng, Stream};
 pub use sample::{DatasetTooLarge, SampleId};
 pub use shard::{Shard, ShardError};
 pub use shared::{

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Ledger, Permutation, SampleId, Shard, counted};
+use crate::{Ledger, Permutation, Repeats, SampleId, Shard, counted};
 
 /// What a job asks of every epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub enum OrderError {
     #[error("the sampler drew index {index}, but the dataset has {}", counted(u64::from(*samples), "sample"))]
     NoSuchSample {
         /// The drawn index.
-        index: u64,
+        index: u32,
         /// The size of the dataset.
         samples: u32,
     },
@@ -96,8 +96,8 @@ pub struct EpochPlan {
     left: Option<Vec<u32>>,
     /// Whether a sampler may draw more.
     open: bool,
-    /// Where the epoch is of a part of the dataset: the samples of that part, in its order. They may repeat.
-    part: Option<Vec<SampleId>>,
+    /// Where the epoch is of a part of the dataset: the samples of that part, in its order, and how often each came before.
+    part: Option<(Vec<SampleId>, Repeats)>,
 }
 
 /// The samples of one batch.
@@ -168,7 +168,8 @@ impl EpochPlan {
         if part.len() as u64 != self.sequence.len() {
             return Err(OrderError::OtherPart { samples: part.len(), places: self.sequence.len() });
         }
-        self.part = Some(part);
+        let repeats = Repeats::among(&part);
+        self.part = Some((part, repeats));
         Ok(self)
     }
 
@@ -191,7 +192,11 @@ impl EpochPlan {
 
     fn open(cuts: Cuts, drop_last: bool, cursor: JobCursor) -> Self {
         Self {
-            sequence: Sequence::Drawn { first: cursor.consumed, samples: Vec::new() },
+            sequence: Sequence::Drawn {
+                first: cursor.consumed,
+                samples: Vec::new(),
+                repeats: Repeats::default(),
+            },
             shard: Shard::WHOLE,
             cursor,
             share: 0,
@@ -204,7 +209,8 @@ impl EpochPlan {
         }
     }
 
-    /// The sampler has drawn these after what was consumed and drawn before; the dataset has `samples` samples.
+    /// The sampler has drawn these after what was consumed and drawn before; the dataset has `samples` samples. The upper
+    /// half of an index says how often the sampler has drawn that sample before in the epoch.
     ///
     /// # Errors
     /// When an index is none of the dataset's. Nothing is added then.
@@ -214,7 +220,7 @@ impl EpochPlan {
         Ok(())
     }
 
-    /// The batch sampler has drawn these batches after what was consumed and drawn before.
+    /// The batch sampler has drawn these batches after what was consumed and drawn before, as for [`EpochPlan::extend`].
     ///
     /// # Errors
     /// When a batch is empty or an index is none of the dataset's. Nothing is added then.
@@ -237,15 +243,18 @@ impl EpochPlan {
         Ok(())
     }
 
-    fn add(&mut self, drawn: Vec<SampleId>) {
+    fn add(&mut self, drawn: Vec<(SampleId, u32)>) {
         let before = self.share;
         self.share += drawn.len() as u64;
         let added = before as u32..self.share as u32;
         if let (Some(left), Some(done)) = (&mut self.left, &self.done) {
             left.extend(added.filter(|&position| !done.is_done(position)));
         }
-        if let Sequence::Drawn { samples, .. } = &mut self.sequence {
-            samples.extend(drawn);
+        if let Sequence::Drawn { samples, repeats, .. } = &mut self.sequence {
+            for (sample, repeat) in drawn {
+                repeats.note(samples.len(), repeat);
+                samples.push(sample);
+            }
         }
     }
 
@@ -348,7 +357,22 @@ impl EpochPlan {
     #[must_use]
     pub fn sample(&self, step: u64) -> SampleId {
         let sample = self.sequence.sample_at(self.place(self.position(step)));
-        self.part.as_ref().map_or(sample, |part| part[sample.index()])
+        self.part.as_ref().map_or(sample, |(part, _)| part[sample.index()])
+    }
+
+    /// How often the sample at a position of this rank came before in the epoch: in what a sampler has drawn, or in the part
+    /// of the dataset that the epoch is of.
+    #[must_use]
+    pub fn repeat(&self, position: u32) -> u32 {
+        match (&self.sequence, &self.part) {
+            (Sequence::Drawn { first, repeats, .. }, _) => {
+                repeats.get((self.place(position) - first) as usize)
+            }
+            (sequence, Some((_, repeats))) if !repeats.are_none() => {
+                repeats.get(sequence.sample_at(self.place(position)).index())
+            }
+            _ => 0,
+        }
     }
 
     /// Where in the epoch's sequence a position of this rank lies. Past its end a rank is given some of the beginning,
@@ -402,6 +426,8 @@ enum Sequence {
         /// The place of the first one that is kept; those before it were consumed long ago.
         first: u64,
         samples: Vec<SampleId>,
+        /// How often each was drawn before, also among those that were consumed.
+        repeats: Repeats,
     },
 }
 
@@ -411,7 +437,7 @@ impl Sequence {
             Sequence::Permuted(permutation) | Sequence::Gapped { permutation, .. } => {
                 u64::from(permutation.len())
             }
-            Sequence::Drawn { first, samples } => first + samples.len() as u64,
+            Sequence::Drawn { first, samples, .. } => first + samples.len() as u64,
         }
     }
 
@@ -420,17 +446,20 @@ impl Sequence {
             Sequence::Permuted(permutation) | Sequence::Gapped { permutation, .. } => {
                 permutation.sample_at(place as u32)
             }
-            Sequence::Drawn { first, samples } => samples[(place - first) as usize],
+            Sequence::Drawn { first, samples, .. } => samples[(place - first) as usize],
         }
     }
 }
 
-fn check_indices(indices: &[u64], samples: u32) -> Result<Vec<SampleId>, OrderError> {
+fn check_indices(indices: &[u64], samples: u32) -> Result<Vec<(SampleId, u32)>, OrderError> {
     indices
         .iter()
-        .map(|&index| match u32::try_from(index) {
-            Ok(id) if id < samples => Ok(SampleId(id)),
-            _ => Err(OrderError::NoSuchSample { index, samples }),
+        .map(|&drawn| {
+            let (index, repeat) = (drawn as u32, (drawn >> 32) as u32);
+            if index >= samples {
+                return Err(OrderError::NoSuchSample { index, samples });
+            }
+            Ok((SampleId(index), repeat))
         })
         .collect()
 }

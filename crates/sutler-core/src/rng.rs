@@ -1,7 +1,7 @@
 //! Random numbers that belong to a sample, not to a thread.
 //!
 //! A sample's random decisions must not depend on which worker prepares it, nor on what was prepared before it.
-//! So there is no state to hand around: the generator is a function from (seed, stream, epoch, sample, counter) to
+//! So there is no state to hand around: the generator is a function from (seed, stream, draw, sample, counter) to
 //! bits, Philox 4x32-10 (Salmon et al., SC'11), and a [`SampleRng`] is only a cursor over its output.
 
 use crate::SampleId;
@@ -43,7 +43,25 @@ pub enum Stream {
     Pack = 5,
 }
 
-/// The random numbers of one sample in one epoch.
+/// Which time it is that a sample is prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// In which epoch.
+    pub epoch: u32,
+    /// How often the sample came before in that epoch; more than 0 only where a sampler draws with replacement, or a part of
+    /// a dataset names a sample more than once.
+    pub repeat: u32,
+}
+
+impl Draw {
+    /// The first of an epoch, and mostly the only one.
+    #[must_use]
+    pub fn first(epoch: u32) -> Self {
+        Self { epoch, repeat: 0 }
+    }
+}
+
+/// The random numbers of one draw of a sample.
 #[derive(Clone, Debug)]
 pub struct SampleRng {
     key: [u32; 2],
@@ -53,18 +71,32 @@ pub struct SampleRng {
 }
 
 impl SampleRng {
-    /// The numbers for the transforms of sample `id` in `epoch`.
+    /// The numbers for the transforms of sample `id` in `epoch`, when it is first drawn.
     #[must_use]
     pub fn new(seed: u64, epoch: u32, id: SampleId) -> Self {
-        Self::with_stream(seed, Stream::Transform, epoch, id.0)
+        Self::of_draw(seed, Stream::Transform, Draw::first(epoch), id.0)
+    }
+
+    /// The numbers for the transforms of sample `id` at any draw.
+    #[must_use]
+    pub fn for_draw(seed: u64, draw: Draw, id: SampleId) -> Self {
+        Self::of_draw(seed, Stream::Transform, draw, id.0)
     }
 
     /// The numbers of any stream; `index` is the sample for per-sample streams and 0 otherwise.
     #[must_use]
     pub fn with_stream(seed: u64, stream: Stream, epoch: u32, index: u32) -> Self {
+        Self::of_draw(seed, stream, Draw::first(epoch), index)
+    }
+
+    /// The numbers of any per-sample stream at any draw.
+    #[must_use]
+    pub fn of_draw(seed: u64, stream: Stream, draw: Draw, index: u32) -> Self {
+        // The streams take one byte; draws of one sample would have to go beyond 16 million in an epoch to meet again.
+        let stream = stream as u32 | draw.repeat << 8;
         Self {
             key: [seed as u32, (seed >> 32) as u32],
-            counter: [0, index, epoch, stream as u32],
+            counter: [0, index, draw.epoch, stream],
             block: [0; 4],
             used: 4,
         }
@@ -161,6 +193,9 @@ mod tests {
         assert_ne!(base, first(SampleRng::new(1, 1, SampleId(3))));
         assert_ne!(base, first(SampleRng::new(1, 2, SampleId(4))));
         assert_ne!(base, first(SampleRng::with_stream(1, Stream::Shuffle, 2, 3)));
+        let drawn = |repeat| first(SampleRng::for_draw(1, Draw { epoch: 2, repeat }, SampleId(3)));
+        assert_eq!(base, drawn(0));
+        assert!(base != drawn(1) && drawn(1) != drawn(2));
     }
 
     #[test]

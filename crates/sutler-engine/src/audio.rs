@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use sutler_core::{Form, Hints, SampleId, SampleRng};
+use sutler_core::{Draw, Form, Hints, SampleId, SampleRng};
 use sutler_media::audio::{self, DecodedForm, Header, Limits, Pipeline, Plan, Worker};
 use sutler_store::cache::Cache;
 use sutler_store::{ReadBuffer, Source};
@@ -58,12 +58,12 @@ impl Preparation for AudioPreparation {
     }
 
     /// The size of the file, and how long the clip will be by the speed that is drawn for it.
-    fn hints(&self, sample: SampleId, epoch: u32) -> Hints {
+    fn hints(&self, sample: SampleId, draw: Draw) -> Hints {
         if self.kept_as(sample) == Form::Decoded {
             return Hints::default();
         }
         let mut plan = Plan::default();
-        self.pipeline.draw(&mut SampleRng::new(self.seed, epoch, sample), &mut plan);
+        self.pipeline.draw(&mut SampleRng::for_draw(self.seed, draw, sample), &mut plan);
         hints(self.source.encoded_bytes(sample), &plan)
     }
 
@@ -148,17 +148,17 @@ impl Preparer for AudioPreparer {
     fn prepare(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
-        self.prepare_in_steps(sample, epoch, place, record, &mut NoBoundary).map(|_| ())
+        self.prepare_in_steps(sample, draw, place, record, &mut NoBoundary).map(|_| ())
     }
 
     fn prepare_in_steps(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
         boundary: &mut dyn Boundary,
@@ -168,7 +168,7 @@ impl Preparer for AudioPreparer {
         let AudioPreparation { source, pipeline, seed, cache, .. } = &*preparation;
         let failure = |kind, reason: String| Failure::new(sample, source.describe(sample), kind, reason);
 
-        pipeline.draw(&mut SampleRng::new(*seed, epoch, sample), &mut tools.plan);
+        pipeline.draw(&mut SampleRng::for_draw(*seed, draw, sample), &mut tools.plan);
         let recalled = cache.as_deref().map_or(Recalled::No, |cache| tools.recall(cache, sample));
         if let Recalled::Yes = recalled {
             record.served = Form::Decoded;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use sutler_core::SampleId;
+use sutler_core::{Draw, SampleId};
 
 use crate::{Failure, OwnSample, Preparation, RowSpec, SampleRecord, Target};
 
@@ -18,7 +18,7 @@ pub fn bare_rate(
     epoch: u32,
     threads: usize,
 ) -> Result<Duration, Failure> {
-    let next = AtomicUsize::new(0);
+    let (next, draw) = (AtomicUsize::new(0), Draw::first(epoch));
     let started = Instant::now();
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads.max(1))
@@ -33,7 +33,7 @@ pub fn bare_rate(
                     while let Some(&sample) = samples.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let mut target =
                             if row.is_empty() { Target::Own(&mut own) } else { Target::Row(&mut row) };
-                        preparer.prepare(sample, epoch, &mut target, &mut SampleRecord::start())?;
+                        preparer.prepare(sample, draw, &mut target, &mut SampleRecord::start())?;
                     }
                     Ok(())
                 })

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use sutler_core::{Course, SampleId};
+use sutler_core::{Course, Repeats, SampleId};
 
 use crate::framed::{Framed, Frames, Framing};
 use crate::memory::ALIGNMENT;
@@ -144,6 +144,7 @@ impl OpenBatch {
     pub fn into_batch(
         mut self,
         samples: &[SampleId],
+        repeats: &Repeats,
         label: impl Fn(SampleId) -> i64,
     ) -> (Batch, Vec<Outcome>) {
         let mut outcomes: Vec<Outcome> = self.outcomes.into_iter().filter_map(OnceLock::into_inner).collect();
@@ -188,6 +189,7 @@ impl OpenBatch {
             foreign: Mutex::new(foreign),
             labels: ids.iter().map(|&id| label(id)).collect(),
             ids,
+            repeats: Repeats::noted(kept.iter().map(|&row| repeats.get(row))),
             positions: Vec::new(),
             made: None,
         };
@@ -208,6 +210,7 @@ pub struct Batch {
     foreign: Mutex<Vec<(usize, ForeignRow)>>,
     labels: Vec<i64>,
     ids: Vec<SampleId>,
+    repeats: Repeats,
     pub(crate) positions: Vec<u32>,
     pub(crate) made: Option<Made>,
 }
@@ -236,6 +239,7 @@ impl Batch {
             foreign: Mutex::default(),
             labels: samples.labels,
             ids: samples.ids,
+            repeats: samples.repeats,
             positions: samples.positions,
             made: samples.made,
         }
@@ -257,6 +261,12 @@ impl Batch {
     #[must_use]
     pub fn ids(&self) -> &[SampleId] {
         &self.ids
+    }
+
+    /// How often each was drawn before in the epoch.
+    #[must_use]
+    pub fn repeats(&self) -> &Repeats {
+        &self.repeats
     }
 
     /// The positions of the epoch that are done with this batch: its own and those of batches that were passed over
@@ -362,6 +372,8 @@ impl Batch {
 pub struct Received {
     /// Which ones.
     pub ids: Vec<SampleId>,
+    /// How often each was drawn before in the epoch.
+    pub repeats: Repeats,
     /// Their labels.
     pub labels: Vec<i64>,
     /// The positions of the epoch that are done with the batch.

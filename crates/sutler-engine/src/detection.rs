@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sutler_core::{Form, Hints, SampleId, SampleRng};
+use sutler_core::{Draw, Form, Hints, SampleId, SampleRng};
 use sutler_media::{MovedBox, PipelineError, Plan};
 use sutler_store::Annotations;
 
@@ -63,8 +63,8 @@ impl Preparation for DetectionPreparation {
         self.images.likeness()
     }
 
-    fn hints(&self, sample: SampleId, epoch: u32) -> Hints {
-        self.images.hints(sample, epoch)
+    fn hints(&self, sample: SampleId, draw: Draw) -> Hints {
+        self.images.hints(sample, draw)
     }
 
     fn steps(&self) -> Vec<String> {
@@ -97,35 +97,35 @@ struct DetectionPreparer {
     moved: Vec<MovedBox>,
 }
 
-/// A picture that was put aside, and the epoch that its boxes are drawn for.
+/// A picture that was put aside, and the draw that its boxes are for.
 struct Standing {
     picture: Unfinished,
-    epoch: u32,
+    draw: Draw,
 }
 
 impl Preparer for DetectionPreparer {
     fn prepare(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
-        self.prepare_in_steps(sample, epoch, place, record, &mut NoBoundary).map(|_| ())
+        self.prepare_in_steps(sample, draw, place, record, &mut NoBoundary).map(|_| ())
     }
 
     fn prepare_in_steps(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
         boundary: &mut dyn Boundary,
     ) -> Result<Progress, Failure> {
         // A buffer of its own is no row, so that it can be asked for before the picture is there.
         let Some(mut target) = place.target() else { return Ok(Progress::Finished) };
-        let progress = self.images.prepare_in_steps(sample, epoch, &mut target, record, boundary)?;
-        self.follow(progress, sample, epoch, target)
+        let progress = self.images.prepare_in_steps(sample, draw, &mut target, record, boundary)?;
+        self.follow(progress, sample, draw, target)
     }
 
     fn go_on(
@@ -140,23 +140,23 @@ impl Preparer for DetectionPreparer {
             let reason = "what was put aside of it is no picture with boxes; report this".to_owned();
             return Err(self.failure(sample, "internal", reason));
         };
-        let Standing { picture, epoch } = *standing;
+        let Standing { picture, draw } = *standing;
         let Some(mut target) = place.target() else { return Ok(Progress::Finished) };
         let progress = self.images.go_on(picture, sample, &mut target, record, boundary)?;
-        self.follow(progress, sample, epoch, target)
+        self.follow(progress, sample, draw, target)
     }
 
     fn prepare_with(
         &mut self,
         exchange: Exchange<'_>,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
         let Some(mut target) = place.target() else { return Ok(()) };
-        self.images.prepare_with(exchange, sample, epoch, &mut target, record)?;
-        self.follow(Progress::Finished, sample, epoch, target).map(|_| ())
+        self.images.prepare_with(exchange, sample, draw, &mut target, record)?;
+        self.follow(Progress::Finished, sample, draw, target).map(|_| ())
     }
 }
 
@@ -166,11 +166,11 @@ impl DetectionPreparer {
         &mut self,
         progress: Progress,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         target: Target<'_>,
     ) -> Result<Progress, Failure> {
         if let Progress::Parked(picture) = progress {
-            return Ok(Progress::Parked(Box::new(Standing { picture, epoch })));
+            return Ok(Progress::Parked(Box::new(Standing { picture, draw })));
         }
         let Target::Own(own) = target else {
             let reason = "there is no room for its boxes; report this".to_owned();
@@ -184,7 +184,7 @@ impl DetectionPreparer {
             .map_err(|reason| self.failure(sample, "annotation", reason))?;
         let (pipeline, seed) = (&self.preparation.images.pipeline, self.preparation.images.seed);
         // Drawn again for the whole pipeline: a picture that comes from a copy was drawn the rest alone.
-        let drawn = pipeline.draw_decoded(size, &mut SampleRng::new(seed, epoch, sample), &mut self.plan);
+        let drawn = pipeline.draw_decoded(size, &mut SampleRng::for_draw(seed, draw, sample), &mut self.plan);
         drawn.map_err(|error| self.failure(sample, "transform", error.to_string()))?;
         let boxes = annotations.objects(sample).iter().map(|object| object.edges);
         self.plan.move_boxes(pipeline, size, boxes, &mut self.moved);

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sutler_core::{Form, Hints, SampleId, StepTimes};
+use sutler_core::{Draw, Form, Hints, Repeats, SampleId, StepTimes};
 
 use crate::{Arena, Failure, Framing, OwnSample, Padding};
 
@@ -213,7 +213,7 @@ pub trait Preparation: Send + Sync {
 
     /// What is known of a sample beforehand that may tell how long it takes. Workers ask, a little ahead, where what
     /// they noted in [`SampleRecord::hints`] has told something; it should take microseconds.
-    fn hints(&self, _sample: SampleId, _epoch: u32) -> Hints {
+    fn hints(&self, _sample: SampleId, _draw: Draw) -> Hints {
         Hints::default()
     }
 
@@ -268,14 +268,14 @@ impl Boundary for NoBoundary {
 
 /// One worker's side of a [`Preparation`].
 pub trait Preparer: Send {
-    /// Prepares `sample` as epoch `epoch` wants it, and notes the stage times. Without a place to go it is left undone.
+    /// Prepares `sample` with the random numbers of this draw, and notes the stage times. Without a place to go it is left undone.
     ///
     /// # Errors
     /// When the sample cannot be read, decoded or transformed. What the target then holds is unspecified.
     fn prepare(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure>;
@@ -289,11 +289,11 @@ pub trait Preparer: Send {
         &mut self,
         _exchange: Exchange<'_>,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
-        self.prepare(sample, epoch, place, record)
+        self.prepare(sample, draw, place, record)
     }
 
     /// As [`Preparer::prepare`], asking between transforms whether others are to go first. Whoever has but one step may leave
@@ -304,12 +304,12 @@ pub trait Preparer: Send {
     fn prepare_in_steps(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
         _boundary: &mut dyn Boundary,
     ) -> Result<Progress, Failure> {
-        self.prepare(sample, epoch, place, record).map(|()| Progress::Finished)
+        self.prepare(sample, draw, place, record).map(|()| Progress::Finished)
     }
 
     /// Goes on with a sample that this preparer or another one has parked, with the transform that is next. What comes out is the same
@@ -363,6 +363,8 @@ pub struct Order<'a> {
     pub epoch: u32,
     /// Which ones.
     pub samples: &'a [SampleId],
+    /// How often each was drawn before.
+    pub repeats: &'a Repeats,
     /// Whether they are all the samples of a batch.
     pub whole_batch: bool,
     /// What a single sample has become so far, where it was parked.

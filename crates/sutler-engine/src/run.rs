@@ -136,7 +136,7 @@ impl Run {
             let open = Arc::into_inner(taken.batch)
                 .expect("workers let go of a batch before they report it finished");
             let label = |sample| self.job.preparation.label(sample);
-            let (mut batch, outcomes) = open.into_batch(&taken.samples, label);
+            let (mut batch, outcomes) = open.into_batch(&taken.samples, &taken.repeats, label);
             let failures: Vec<Failure> = outcomes.iter().filter_map(|o| o.failure.clone()).collect();
             let last = failures.last().cloned();
             if let Err(error) = self.note_failures(failures, taken.steps) {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sutler_core::{Assembly, EpochPlan, JobCursor, Ledger, SampleId};
+use sutler_core::{Assembly, EpochPlan, JobCursor, Ledger, Repeats, SampleId};
 
 use self::lanes::Traffic;
 use crate::batch::{BlockShape, Gathering, OpenBatch};
@@ -134,8 +134,9 @@ impl RunState {
         let entry = self.in_flight.back()?;
         lease(&mut self.ledger, entry.positions.iter().copied());
         let samples = TicketSamples::Batch(entry.samples.clone());
+        let repeats = self.repeats(&entry.positions);
         let rows = TicketRows::Known(Arc::clone(&entry.batch), 0);
-        Some(self.ticket(samples, rows, (entry.first_id, entry.batch.index)))
+        Some(Ticket { repeats, ..self.ticket(samples, rows, (entry.first_id, entry.batch.index)) })
     }
 
     fn take_shared_ticket(&mut self) -> Option<Ticket> {
@@ -162,6 +163,7 @@ impl RunState {
             job: Arc::clone(&self.job),
             epoch: self.epoch,
             samples,
+            repeats: Repeats::default(),
             rows,
             id,
             own_batch,
@@ -169,6 +171,15 @@ impl RunState {
             task: None,
             scouts: [None; SCOUTS],
             standing: None,
+        }
+    }
+
+    /// How often the samples at these positions came before in the epoch; never where they are shared, whose positions are
+    /// the samples themselves.
+    fn repeats(&self, positions: &[u32]) -> Repeats {
+        match &self.membership {
+            Some(_) => Repeats::default(),
+            None => Repeats::noted(positions.iter().map(|&position| self.plan.repeat(position))),
         }
     }
 
@@ -350,6 +361,7 @@ pub(crate) enum Waited {
 pub(crate) struct Taken {
     pub batch: Arc<OpenBatch>,
     pub samples: Vec<SampleId>,
+    pub repeats: Repeats,
     pub positions: Vec<u32>,
     pub ready_at: Instant,
     /// The run's cursor with this batch.
@@ -375,6 +387,7 @@ impl RunState {
             return Some(Ok(Waited::Ready(Taken {
                 batch: entry.batch,
                 samples: entry.samples,
+                repeats: self.repeats(&entry.positions),
                 positions: entry.positions,
                 ready_at: entry.ready_at?,
                 cursor: self.plan.cursor_after(batches),

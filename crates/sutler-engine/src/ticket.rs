@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sutler_core::SampleId;
+use sutler_core::{Draw, Repeats, SampleId};
 
 use crate::batch::OpenBatch;
 use crate::pool::Task;
@@ -21,6 +21,8 @@ pub(crate) struct Ticket {
     pub job: Arc<Job>,
     pub epoch: u32,
     pub samples: TicketSamples,
+    /// How often each was drawn before in the epoch.
+    pub repeats: Repeats,
     pub rows: TicketRows,
     /// What the run calls the first of them, and the batch that it is planned for; the others follow.
     pub id: u64,
@@ -30,9 +32,17 @@ pub(crate) struct Ticket {
     /// What is to be done about a sample that several jobs share.
     pub task: Option<Task>,
     /// Samples ahead that something may be known of; the worker is to find out.
-    pub scouts: [Option<(u64, SampleId)>; SCOUTS],
+    pub scouts: [Option<Scout>; SCOUTS],
     /// Where the sample was parked, what is to be gone on with.
     pub standing: Option<Standing>,
+}
+
+/// A sample ahead: what the run calls it, which one it is, and which draw.
+#[derive(Clone, Copy)]
+pub(crate) struct Scout {
+    pub id: u64,
+    pub sample: SampleId,
+    pub draw: Draw,
 }
 
 /// A sample between two transforms.
@@ -80,6 +90,11 @@ impl Ticket {
         }
     }
 
+    /// Which draw it is of the ticket's sample `index`.
+    pub fn draw(&self, index: usize) -> Draw {
+        Draw { epoch: self.epoch, repeat: self.repeats.get(index) }
+    }
+
     /// Whether they are all the samples of a batch, because the preparation takes no less.
     pub fn is_whole_batch(&self) -> bool {
         matches!(self.samples, TicketSamples::Batch(_))
@@ -92,6 +107,7 @@ impl Ticket {
             job: Arc::clone(&self.job),
             epoch: self.epoch,
             samples: TicketSamples::few(&self.samples()[index..=index]),
+            repeats: self.repeats.slice(index, index + 1),
             rows: match &self.rows {
                 TicketRows::Known(batch, first) => TicketRows::Known(Arc::clone(batch), first + index),
                 TicketRows::Late(first) => TicketRows::Late(first + index as u64),

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use sutler_core::{Form, Hints, SampleId};
+use sutler_core::{Draw, Form, Hints, SampleId};
 
 use crate::batch::Outcome;
 use crate::crew::Desk;
@@ -14,7 +14,7 @@ use crate::job::Share;
 use crate::place::{Claim, Claims};
 use crate::pool::{Found, Task};
 use crate::preparation::{Elsewhere, Exchange, Order, Progress};
-use crate::ticket::{Standing, Ticket};
+use crate::ticket::{Scout, Standing, Ticket};
 use crate::{Failure, Job, OwnSample, Preparer, SampleRecord};
 
 /// A sample that a worker is done with.
@@ -77,8 +77,8 @@ impl Toolbox {
     /// Prepares the samples of a ticket, lets go of their batches and tells which rows are finished.
     pub fn work(&mut self, shared: &Shared, worker: usize, mut ticket: Ticket, brought: &mut Brought) {
         self.worker = worker;
-        for (id, sample) in ticket.scouts.into_iter().flatten() {
-            brought.hints.push((ticket.run, id, ticket.job.preparation.hints(sample, ticket.epoch)));
+        for Scout { id, sample, draw } in ticket.scouts.into_iter().flatten() {
+            brought.hints.push((ticket.run, id, ticket.job.preparation.hints(sample, draw)));
         }
         let standing = ticket.standing.take();
         if ticket.job.preparation.is_elsewhere() {
@@ -86,13 +86,13 @@ impl Toolbox {
             return;
         }
         let mut standing = standing;
-        for (index, &sample) in ticket.samples().iter().enumerate() {
+        for index in 0..ticket.samples().len() {
             let mut claim = Claim::of(shared, &ticket, index);
             let mut in_lane = ticket.in_lane;
             match &ticket.task {
                 None => {
                     let mut crossing = Crossing::of(shared, &ticket, index, None);
-                    match self.work_in_steps(&ticket, sample, standing.take(), &mut claim, &mut crossing) {
+                    match self.work_in_steps(&ticket, index, standing.take(), &mut claim, &mut crossing) {
                         Some(standing) => {
                             crossing.park(standing);
                             continue;
@@ -125,7 +125,8 @@ impl Toolbox {
             }
             None => (None, None),
         };
-        let order = Order { epoch: ticket.epoch, samples, whole_batch: ticket.is_whole_batch(), unfinished };
+        let (epoch, repeats, whole_batch) = (ticket.epoch, &ticket.repeats, ticket.is_whole_batch());
+        let order = Order { epoch, samples, repeats, whole_batch, unfinished };
         let mut claims = Claims::of(shared, ticket);
         let answers = self.of(&ticket.job).prepare_elsewhere(order, &mut claims, &mut crossing);
         for (index, answer) in answers.into_iter().enumerate() {
@@ -156,15 +157,16 @@ impl Toolbox {
         }
     }
 
-    /// Prepares a sample, or goes on with one; what it has become if it makes room for others.
+    /// Prepares the ticket's sample `index`, or goes on with it; what it has become if it makes room for others.
     fn work_in_steps(
         &mut self,
         ticket: &Ticket,
-        sample: SampleId,
+        index: usize,
         standing: Option<Standing>,
         claim: &mut Claim<'_>,
         crossing: &mut Crossing<'_>,
     ) -> Option<Standing> {
+        let (sample, draw) = (ticket.samples()[index], ticket.draw(index));
         let put_aside = standing.is_some();
         let (mut record, unfinished) = match standing {
             Some(Standing { unfinished, record, worked }) => {
@@ -176,7 +178,7 @@ impl Toolbox {
         let result = catch_unwind(AssertUnwindSafe(|| {
             let tools = self.of(&ticket.job);
             match unfinished {
-                None => tools.prepare_in_steps(sample, ticket.epoch, claim, &mut record, crossing),
+                None => tools.prepare_in_steps(sample, draw, claim, &mut record, crossing),
                 Some(unfinished) => tools.go_on(unfinished, sample, claim, &mut record, crossing),
             }
         }));
@@ -257,25 +259,27 @@ impl Toolbox {
         }
     }
 
-    fn work_here(&mut self, ticket: &Ticket, sample: SampleId, epoch: u32, claim: &mut Claim<'_>) {
-        self.work_here_and(ticket, (sample, epoch), None, claim, |_, _| ());
+    fn work_here(&mut self, ticket: &Ticket, sample: SampleId, preparation: u32, claim: &mut Claim<'_>) {
+        self.work_here_and(ticket, (sample, preparation), None, claim, |_, _| ());
     }
 
     /// Prepares a sample and shows the result, and whether it is good, before anybody else can have it.
     fn work_here_and(
         &mut self,
         ticket: &Ticket,
-        (sample, epoch): (SampleId, u32),
+        (sample, preparation): (SampleId, u32),
         exchange: Option<Exchange<'_>>,
         claim: &mut Claim<'_>,
         show: impl FnOnce(&mut Claim<'_>, bool),
     ) -> bool {
         let mut record = SampleRecord::start();
+        // Where jobs share, each preparation of a sample has a number, and its random numbers by that.
+        let draw = Draw::first(preparation);
         let result = catch_unwind(AssertUnwindSafe(|| {
             let tools = self.of(&ticket.job);
             match exchange {
-                None => tools.prepare(sample, epoch, claim, &mut record),
-                Some(exchange) => tools.prepare_with(exchange, sample, epoch, claim, &mut record),
+                None => tools.prepare(sample, draw, claim, &mut record),
+                Some(exchange) => tools.prepare_with(exchange, sample, draw, claim, &mut record),
             }
         }));
         let failure = self.judge(&ticket.job, sample, result).err();

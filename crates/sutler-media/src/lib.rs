@@ -9,14 +9,16 @@ pub mod audio;
 pub mod decode;
 mod ffi;
 pub mod image;
+mod kept;
 pub mod text;
 pub mod volume;
 
 pub use decode::{DecodeError, Decoded, Decoder, Format, Header, Limits, Request, Scale, probe, sniff};
 pub use image::boxes::MovedBox;
-pub use image::decoded::{DecodedForm, DecodedLayout, Rows};
+pub use image::decoded::{DecodedForm, DecodedLayout};
 pub use image::op::{self, Op};
 pub use image::pipeline::{
     DType, DecodedPixels, Effort, Layout, OutputSpec, Pipeline, PipelineError, PipelineOptions, Plan, Worker,
 };
 pub use image::{Pixels, Rect, Size};
+pub use kept::Rows;

@@ -163,6 +163,11 @@ impl Batch {
         Array::integers(self.inner.labels().to_vec())
     }
 
+    /// How often each sample was drawn before in the epoch.
+    fn repeats(&self) -> Vec<u32> {
+        (0..self.inner.len()).map(|row| self.inner.repeats().get(row)).collect()
+    }
+
     fn ids(&self) -> Array {
         Array::integers(self.inner.ids().iter().map(|id| i64::from(id.0)).collect())
     }

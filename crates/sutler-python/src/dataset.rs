@@ -10,7 +10,7 @@ use pyo3::exceptions::{
     PyFileNotFoundError, PyNotADirectoryError, PyOSError, PyPermissionError, PyValueError,
 };
 use pyo3::prelude::*;
-use sutler_core::{Fingerprint, SampleId};
+use sutler_core::{Draw, Fingerprint, SampleId};
 use sutler_engine::{
     AudioPreparation, DetectionPreparation, ImagePreparation, OwnSample, Preparation, SampleRecord, Target,
     audio_headers, take_boxes,
@@ -206,7 +206,7 @@ impl Dataset {
         index: u32,
         pipeline: &Pipeline,
         seed: u64,
-        epoch: u32,
+        draw: Draw,
     ) -> PyResult<OwnSample> {
         let preparation = self.preparation(pipeline, seed)?;
         let prepared = py.detach(|| {
@@ -214,7 +214,7 @@ impl Dataset {
             let mut record = SampleRecord::start();
             let mut preparer = preparation.preparer();
             preparer
-                .prepare(SampleId(index), epoch, &mut Target::Own(&mut sample), &mut record)
+                .prepare(SampleId(index), draw, &mut Target::Own(&mut sample), &mut record)
                 .map(|()| sample)
         });
         prepared.map_err(|failure| sample_error(py, &failure))
@@ -398,7 +398,7 @@ impl Dataset {
         epoch: u32,
     ) -> PyResult<(Array, Targets)> {
         let annotations = self.files.listing().annotations().ok_or_else(no_boxes)?;
-        let mut sample = self.prepare(py, index, pipeline, seed, epoch)?;
+        let mut sample = self.prepare(py, index, pipeline, seed, Draw::first(epoch))?;
         let dtype = pipeline.output().dtype;
         let boxes = take_boxes(&mut sample, dtype.size());
         let size = [sample.shape[0], sample.shape[1]];
@@ -440,7 +440,7 @@ impl Dataset {
     }
 
     /// One sample, prepared as a loader would.
-    #[pyo3(signature = (index, pipeline, *, seed, epoch))]
+    #[pyo3(signature = (index, pipeline, *, seed, epoch, repeat = 0))]
     fn load(
         &self,
         py: Python<'_>,
@@ -448,8 +448,9 @@ impl Dataset {
         pipeline: &Pipeline,
         seed: u64,
         epoch: u32,
+        repeat: u32,
     ) -> PyResult<Array> {
-        let sample = self.prepare(py, index, pipeline, seed, epoch)?;
+        let sample = self.prepare(py, index, pipeline, seed, Draw { epoch, repeat })?;
         Ok(match pipeline.native {
             Native::Image(_) => Array::image(sample, pipeline.output().dtype, Layout::Nchw),
             Native::Audio(_) | Native::Volume(_) => Array::floats(sample),
@@ -457,7 +458,7 @@ impl Dataset {
     }
 
     /// One volume and its labels, prepared as a loader would.
-    #[pyo3(signature = (index, pipeline, *, seed, epoch))]
+    #[pyo3(signature = (index, pipeline, *, seed, epoch, repeat = 0))]
     fn load_volume(
         &self,
         py: Python<'_>,
@@ -465,8 +466,9 @@ impl Dataset {
         pipeline: &Pipeline,
         seed: u64,
         epoch: u32,
+        repeat: u32,
     ) -> PyResult<(Array, Array)> {
         let volumes = self.volumes_of(pipeline).ok_or_else(other_media)?;
-        Ok(Array::volume(self.prepare(py, index, pipeline, seed, epoch)?, volumes.channels))
+        Ok(Array::volume(self.prepare(py, index, pipeline, seed, Draw { epoch, repeat })?, volumes.channels))
     }
 }

@@ -4,11 +4,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{
-    PyIndexError, PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError,
-};
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
-use sutler_core::{CrewLimits, SampleId, counted};
+use sutler_core::{CrewLimits, SampleId};
 use sutler_engine::{
     BatchEntry, Canceller, Connection, Fill, Handling, JobOptions, Key, Next, Padding, Pool, ProcessOptions,
     ProcessPreparation, Revive, RunError, ServingOrder,
@@ -32,20 +30,6 @@ pub const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 
 fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
-}
-
-/// What a sampler drew, as positions in the dataset; negative ones count from its end, as they do for `dataset[index]`.
-fn positions(indices: &[i64], samples: u32) -> PyResult<Vec<u64>> {
-    let position = |&index: &i64| {
-        let from_start = if index < 0 { index + i64::from(samples) } else { index };
-        u64::try_from(from_start).ok().filter(|&position| position < u64::from(samples)).ok_or_else(|| {
-            PyIndexError::new_err(format!(
-                "the sampler drew index {index}, but the dataset has {}",
-                counted(u64::from(samples), "sample")
-            ))
-        })
-    };
-    indices.iter().map(position).collect()
 }
 
 /// A set of worker threads.
@@ -595,9 +579,8 @@ impl Run {
         }
     }
 
-    /// The sampler has drawn these.
-    fn extend(&self, py: Python<'_>, indices: Vec<i64>) -> PyResult<()> {
-        let indices = positions(&indices, self.samples)?;
+    /// The sampler has drawn these; the upper half of each says how often it has drawn that sample before.
+    fn extend(&self, py: Python<'_>, indices: Vec<u64>) -> PyResult<()> {
         self.change(py, |run| match run {
             OpenRun::Here(run) => {
                 run.extend(|plan| plan.extend(&indices, self.samples)).map_err(ClientError::from)
@@ -606,10 +589,8 @@ impl Run {
         })
     }
 
-    /// The batch sampler has drawn these.
-    fn extend_batches(&self, py: Python<'_>, batches: Vec<Vec<i64>>) -> PyResult<()> {
-        let batches: Vec<Vec<u64>> =
-            batches.iter().map(|batch| positions(batch, self.samples)).collect::<PyResult<_>>()?;
+    /// The batch sampler has drawn these, as for `extend`.
+    fn extend_batches(&self, py: Python<'_>, batches: Vec<Vec<u64>>) -> PyResult<()> {
         self.change(py, |run| match run {
             OpenRun::Here(run) => {
                 run.extend(|plan| plan.extend_batches(&batches, self.samples)).map_err(ClientError::from)

@@ -23,7 +23,8 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use sutler_cli::photos::PhotoSet;
 use sutler_core::{
-    BucketSpec, EpochPlan, GroupSpec, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard, Stream,
+    BucketSpec, Draw, EpochPlan, GroupSpec, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard,
+    Stream,
 };
 use sutler_engine::bare_rate;
 
@@ -103,9 +104,10 @@ mod _sutler {
 
     /// The seed for user code that prepares this sample with generators of its own.
     #[pyfunction]
-    fn user_seed(seed: u64, epoch: u32, sample: u32) -> u64 {
+    #[pyo3(signature = (seed, epoch, sample, repeat = 0))]
+    fn user_seed(seed: u64, epoch: u32, sample: u32, repeat: u32) -> u64 {
         // 63 bits, as every generator of Python, NumPy and PyTorch takes them.
-        SampleRng::with_stream(seed, Stream::User, epoch, sample).next_u64() >> 1
+        SampleRng::of_draw(seed, Stream::User, Draw { epoch, repeat }, sample).next_u64() >> 1
     }
 
     /// How many seconds the bare loop takes for an epoch: the same operations on as many threads, and no loader.

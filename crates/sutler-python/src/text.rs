@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sutler_core::{Fingerprint, FingerprintBuilder, Packing, SampleId};
+use sutler_core::{Draw, Fingerprint, FingerprintBuilder, Packing, SampleId};
 use sutler_engine::{
     BlockFormat, Failure, LinePreparation, OwnSample, PackedPreparation, Padding, Planes, Preparation,
     SampleRecord, Target, TokenCounts, count_tokens,
@@ -340,7 +340,9 @@ impl Text {
             let mut sample = OwnSample::default();
             let mut record = SampleRecord::start();
             let mut preparer = preparation.preparer();
-            preparer.prepare(SampleId(index), 0, &mut Target::Own(&mut sample), &mut record).map(|()| sample)
+            preparer
+                .prepare(SampleId(index), Draw::first(0), &mut Target::Own(&mut sample), &mut record)
+                .map(|()| sample)
         });
         prepared.map(Array::tokens).map_err(|failure| sample_error(py, &failure))
     }

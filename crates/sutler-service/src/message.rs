@@ -8,13 +8,13 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sutler_core::{Course, SampleId};
+use sutler_core::{Course, Repeats, SampleId};
 use sutler_engine::{Counts, Failure, RunError};
 
 use crate::spec::{EpochSpec, JobSpec};
 
 /// Changes whenever an agent and a client of different versions would misunderstand each other.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// The number of a connection's first request, which is the greeting.
 pub const HELLO: u64 = 1;
@@ -114,6 +114,7 @@ pub struct Delivered {
     pub index: u64,
     pub place: Place,
     pub ids: Vec<u32>,
+    pub repeats: Repeats,
     pub labels: Vec<i64>,
     pub positions: Vec<u32>,
     /// How much of the epoch's sequence all ranks have consumed with it, where batches are served in order.

@@ -305,6 +305,7 @@ impl RemoteRun {
         };
         let samples = Received {
             ids: delivered.ids.into_iter().map(SampleId).collect(),
+            repeats: delivered.repeats,
             labels: delivered.labels,
             positions: delivered.positions,
             owned,

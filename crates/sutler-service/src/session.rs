@@ -270,6 +270,7 @@ impl<'a> Session<'a> {
         let delivered = Delivered {
             index: batch.index,
             ids: batch.ids().iter().map(|id| id.0).collect(),
+            repeats: batch.repeats().clone(),
             labels: batch.labels().to_vec(),
             positions: batch.positions().to_vec(),
             consumed,

@@ -536,9 +536,7 @@ impl EpochSpec {
     /// When it names others.
     pub fn check_part(&self, samples: u32) -> Result<(), EpochError> {
         let outside = self.part.iter().flatten().find(|sample| sample.0 >= samples);
-        outside.map_or(Ok(()), |sample| {
-            Err(OrderError::NoSuchSample { index: u64::from(sample.0), samples }.into())
-        })
+        outside.map_or(Ok(()), |sample| Err(OrderError::NoSuchSample { index: sample.0, samples }.into()))
     }
 
     fn whole_plan(&self) -> Result<EpochPlan, EpochError> {

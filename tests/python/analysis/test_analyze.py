@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -304,7 +302,6 @@ def test_a_folder_of_broken_files_is_said_to_be_one(tmp_path: Path) -> None:
         ),
     ):
         sutler.analyze(loader, 0.001, time=BRIEF)
-    assert "none could be prepared" in command(tmp_path / "bad", "--time", f"{BRIEF}s", code=1).stderr
 
 
 def test_the_present_cache_is_shown_as_it_was_given(photos: Path) -> None:
@@ -433,65 +430,3 @@ def test_an_accelerator_has_a_pass_line_and_asks_for_a_large_dataset(photos: Pat
     with make_loader(photos, batch_size=4) as loader:
         other = sutler.analyze(loader, accelerator="cosmoflow-h100", time=BRIEF)
     assert any("that of a batch of 1" in warning for warning in other.warnings)
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
-
-
-def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "sutler", "analyze", *map(str, arguments)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done
-
-
-def test_the_command_prints_json_and_writes_files(photos: Path, tmp_path: Path) -> None:
-    page, trace = tmp_path / "report.html", tmp_path / "trace.json"
-    flags = (
-        "-b",
-        4,
-        "--step-time",
-        "5ms",
-        "--threads",
-        2,
-        "--size",
-        32,
-        "--time",
-        f"{BRIEF}s",
-        "--storage-mbps",
-        2,
-    )
-    done = command(photos, *flags, "--cache", "64KiB", "--html", page, "--trace", trace, "--verify", "--json")
-    facts = json.loads(done.stdout)
-    assert {"rates", "stalls", "what_if", "recommendation"} <= set(facts)
-    assert facts["subject"]["workers"] == 2
-    assert facts["subject"]["storage_mbps"] == 2.0
-    assert sum(facts["stalls"].values()) == pytest.approx(1.0)
-    verified = [
-        point for points in facts["what_if"].values() for point in points if point["verified"] is not None
-    ]
-    assert {point["axis"] for point in verified} >= {"cache", "storage_mbps"}
-    assert any("Further machines and jobs that share were not tried" in note for note in facts["warnings"])
-    assert page.stat().st_size > 1000
-    assert trace.stat().st_size > 100
-
-
-def test_the_command_prints_a_table_and_knows_accelerators(photos: Path) -> None:
-    done = command(photos, "--accelerator", "cosmoflow-a100", "--size", 32, "--time", f"{BRIEF}s")
-    assert "Recommendation" in done.stdout
-    assert "cosmoflow-a100" in done.stdout
-
-
-def test_the_command_says_what_is_wrong(photos: Path, tmp_path: Path) -> None:
-    assert "nowhere" in command(tmp_path / "nowhere", code=1).stderr
-    assert "abacus" in command(photos, "--accelerator", "abacus", code=1).stderr
-    assert "there is no folder" in command(photos, "--html", tmp_path / "none" / "a.html", code=1).stderr
-    assert "is a folder" in command(photos, "--trace", tmp_path, code=1).stderr
-    for wrong in (
-        ("--step-time", "30"),
-        ("--step-time", "1s", "--accelerator", "x"),
-        ("--cache", "much"),
-        (),
-    ):
-        path = (photos,) if wrong else ()
-        assert "--help" in command(*path, *wrong, code=2).stderr

@@ -6,7 +6,7 @@ mod sizes;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sutler_core::{Form, Hints, SampleId, SampleRng};
+use sutler_core::{Draw, Form, Hints, SampleId, SampleRng};
 use sutler_media::{
     DType, DecodedForm, DecodedLayout, DecodedPixels, Layout, Limits, Pipeline, Plan, Size, Worker, probe,
 };
@@ -99,7 +99,7 @@ impl Preparation for ImagePreparation {
 
     /// The decisions of the epoch are drawn here as well, for what is known of the picture. Where that is nothing, what a crop
     /// leaves of a file is told by any picture of that shape, but not how many pixels.
-    fn hints(&self, sample: SampleId, epoch: u32) -> Hints {
+    fn hints(&self, sample: SampleId, draw: Draw) -> Hints {
         let kept = |cache: &Arc<Cache>| cache.get(sample, Form::Decoded).is_some();
         let Some(bytes) =
             self.source.encoded_bytes(sample).filter(|_| !self.cache.as_ref().is_some_and(kept))
@@ -111,7 +111,7 @@ impl Preparation for ImagePreparation {
             let side = (bytes as f64 * PIXELS_PER_BYTE).sqrt().max(1.0) as u32;
             Seen { size: Size { width: side, height: side }, in_part: true }
         });
-        let (mut rng, mut plan) = (SampleRng::new(self.seed, epoch, sample), Plan::default());
+        let (mut rng, mut plan) = (SampleRng::for_draw(self.seed, draw, sample), Plan::default());
         let drawn = self.pipeline.foresee(assumed.size, assumed.in_part, &mut rng, &mut plan);
         let hints = self.hints_of(bytes, assumed, &plan);
         match (drawn, seen) {
@@ -167,26 +167,26 @@ impl Preparer for ImagePreparer {
     fn prepare(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
-        self.prepare_in_steps(sample, epoch, place, record, &mut NoBoundary).map(|_| ())
+        self.prepare_in_steps(sample, draw, place, record, &mut NoBoundary).map(|_| ())
     }
 
     /// There is one boundary: the transforms after decoding are fused into few passes.
     fn prepare_in_steps(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
         boundary: &mut dyn Boundary,
     ) -> Result<Progress, Failure> {
         let mut laps = Laps::start();
-        let rest = match self.recall(sample, epoch, record) {
+        let rest = match self.recall(sample, draw, record) {
             Some(layout) => Rest::After(layout),
-            None => self.decode(sample, epoch, None, record)?,
+            None => self.decode(sample, draw, None, record)?,
         };
         record.decode = record.started.elapsed().saturating_sub(record.fetch);
         laps.end(0, record);
@@ -224,24 +224,24 @@ impl Preparer for ImagePreparer {
         &mut self,
         exchange: Exchange<'_>,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
         let rest = match exchange {
-            Exchange::Wanted(request) => match self.recall(sample, epoch, record) {
+            Exchange::Wanted(request) => match self.recall(sample, draw, record) {
                 Some(layout) => Rest::After(layout),
-                None => self.decode(sample, epoch, Some(request), record)?,
+                None => self.decode(sample, draw, Some(request), record)?,
             },
             Exchange::Given(Common { form: Form::Decoded, data }) => {
-                match self.load(sample, epoch, data, record) {
+                match self.load(sample, draw, data, record) {
                     Some(layout) => Rest::After(layout),
-                    None => return self.prepare(sample, epoch, place, record),
+                    None => return self.prepare(sample, draw, place, record),
                 }
             }
             Exchange::Given(Common { data, .. }) => {
                 record.served = Form::Encoded;
-                self.decode_given(sample, epoch, data, record)?
+                self.decode_given(sample, draw, data, record)?
             }
         };
         record.decode = record.started.elapsed().saturating_sub(record.fetch);
@@ -270,8 +270,8 @@ impl ImagePreparer {
         Failure::new(sample, self.preparation.source.describe(sample), kind, reason)
     }
 
-    fn rng(&self, sample: SampleId, epoch: u32) -> SampleRng {
-        SampleRng::new(self.preparation.seed, epoch, sample)
+    fn rng(&self, sample: SampleId, draw: Draw) -> SampleRng {
+        SampleRng::for_draw(self.preparation.seed, draw, sample)
     }
 
     /// Does what is left to do and writes the sample where it belongs.
@@ -307,8 +307,8 @@ impl ImagePreparer {
     }
 
     /// Loads the sample from its decoded form, if the cache has it.
-    fn recall(&mut self, sample: SampleId, epoch: u32, record: &mut SampleRecord) -> Option<DecodedLayout> {
-        let mut rng = self.rng(sample, epoch);
+    fn recall(&mut self, sample: SampleId, draw: Draw, record: &mut SampleRecord) -> Option<DecodedLayout> {
+        let mut rng = self.rng(sample, draw);
         let cache = self.preparation.cache.as_deref()?;
         let layout = self.copies.recall(cache, sample, &mut rng, (&mut self.worker, &mut self.plan))?;
         self.source = layout.source_size();
@@ -320,11 +320,11 @@ impl ImagePreparer {
     fn load(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         data: &[u8],
         record: &mut SampleRecord,
     ) -> Option<DecodedLayout> {
-        let mut rng = self.rng(sample, epoch);
+        let mut rng = self.rng(sample, draw);
         let layout = self.copies.load(data, &mut rng, (&mut self.worker, &mut self.plan))?;
         self.source = layout.source_size();
         record.served = Form::Decoded;
@@ -335,7 +335,7 @@ impl ImagePreparer {
     fn decode_given(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         bytes: &[u8],
         record: &mut SampleRecord,
     ) -> Result<Rest, Failure> {
@@ -345,7 +345,7 @@ impl ImagePreparer {
         let header = probe(bytes, limits).map_err(|error| failure(error.kind(), error.to_string()))?;
         *size = header.size();
         pipeline
-            .draw(&header, &mut SampleRng::new(*seed, epoch, sample), plan)
+            .draw(&header, &mut SampleRng::for_draw(*seed, draw, sample), plan)
             .map_err(|error| failure("transform", error.to_string()))?;
         let warnings = worker
             .decode(pipeline, plan, &header, bytes)
@@ -359,7 +359,7 @@ impl ImagePreparer {
     fn decode(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         mut request: Option<&mut Request>,
         record: &mut SampleRecord,
     ) -> Result<Rest, Failure> {
@@ -377,12 +377,12 @@ impl ImagePreparer {
 
         let header = probe(bytes, limits).map_err(|error| failure(error.kind(), error.to_string()))?;
         *size = header.size();
-        let mut rng = SampleRng::new(*seed, epoch, sample);
+        let mut rng = SampleRng::for_draw(*seed, draw, sample);
         pipeline.draw(&header, &mut rng, plan).map_err(|error| failure("transform", error.to_string()))?;
         let seen = Seen { size: header.size(), in_part: header.can_crop() };
         preparation.sizes.note(sample, source.len(), seen);
         record.hints = preparation.hints_of(bytes.len() as u64, seen, plan);
-        let mut rng = SampleRng::new(*seed, epoch, sample);
+        let mut rng = SampleRng::for_draw(*seed, draw, sample);
         let read = Read { sample, header: &header, fetched };
         let admitted = match cache {
             Some(cache) => copies.admit(cache, &read, &mut rng, (&mut *worker, &mut *plan)),
@@ -399,7 +399,7 @@ impl ImagePreparer {
             Admitted::No => None,
         };
         if let (None, Some(request)) = (&seat, request) {
-            let mut rng = SampleRng::new(*seed, epoch, sample);
+            let mut rng = SampleRng::for_draw(*seed, draw, sample);
             if let Some(layout) = copies.leave(&read, request, &mut rng, (&mut *worker, &mut *plan)) {
                 return Ok(Rest::After(layout));
             }

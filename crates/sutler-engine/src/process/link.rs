@@ -2,7 +2,7 @@
 //!
 //! Messages are a kind (1 byte), the length of the body (8 bytes, little-endian) and the body. File descriptors travel
 //! beside a header, as the socket allows. To the worker go `S` (the schema, with the shared memory), `C` (the cache), `K`
-//! (the keys of the samples that follow, where those are not numbers), `T` (samples, what the cache has of them, and the
+//! (the keys of the samples that follow, where those are not numbers), `T` (samples, how often each was drawn before where one was, what the cache has of them, and the
 //! rows they go into), `L` (rows asked for), `G` (go on with the next transform), `H` (let the sample stand), `U` (take up
 //! one that stands) and `F` (forget some that stand);
 //! back come `N` (what the steps of samples are called), `B` (a sample that has taken long is between two transforms), `W` (where do the finished samples go? sent where the order did not say), `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order. A
@@ -246,14 +246,21 @@ impl Link {
     ) -> Result<(), LinkError> {
         self.begin(b'T');
         self.scratch.extend(order.epoch.to_le_bytes());
-        let flags =
-            u32::from(rows.are_late()) | u32::from(order.whole_batch) << 1 | u32::from(kept.is_some()) << 2;
+        let flags = u32::from(rows.are_late())
+            | u32::from(order.whole_batch) << 1
+            | u32::from(kept.is_some()) << 2
+            | u32::from(!order.repeats.are_none()) << 3;
         self.scratch.extend(flags.to_le_bytes());
         // How long a sample may take before the worker asks, in microseconds; it never does after the longest there is.
         let asks_after = asks_after.and_then(|after| u64::try_from(after.as_micros()).ok());
         self.scratch.extend(asks_after.unwrap_or(u64::MAX).to_le_bytes());
         for sample in order.samples {
             self.scratch.extend(sample.0.to_le_bytes());
+        }
+        if !order.repeats.are_none() {
+            for index in 0..order.samples.len() {
+                self.scratch.extend(order.repeats.get(index).to_le_bytes());
+            }
         }
         for mark in kept.into_iter().flat_map(Looked::marks) {
             self.scratch.extend(mark.to_le_bytes());

@@ -31,7 +31,7 @@ use link::{Answer, Link, LinkError, RowAnswer};
 use mailbox::Watch;
 use standing::{Forgotten, Standing};
 use step_names::StepNames;
-use sutler_core::{Form, SampleId, StepTimes};
+use sutler_core::{Draw, Form, SampleId, StepTimes};
 use sutler_store::cache::Cache;
 
 use crate::{
@@ -291,7 +291,7 @@ impl Preparer for ProcessPreparer {
     fn prepare(
         &mut self,
         sample: SampleId,
-        _epoch: u32,
+        _draw: Draw,
         _place: &mut dyn Place,
         _record: &mut SampleRecord,
     ) -> Result<(), Failure> {
@@ -338,6 +338,7 @@ impl Preparer for ProcessPreparer {
             let part = Order {
                 epoch: order.epoch,
                 samples: &order.samples[start..end],
+                repeats: &order.repeats.slice(start, end),
                 whole_batch: order.whole_batch && end - start == count,
                 unfinished: None,
             };

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use sutler_core::{Permutation, SampleId};
+use sutler_core::{Draw, Permutation, SampleId};
 use sutler_store::Source;
 
 use super::{PASSES, ProfileFailure, ProfileRequest};
@@ -49,7 +49,7 @@ impl Chosen {
         for sample in evenly(&asked.small_to_large) {
             let mut record = SampleRecord::start();
             tried += 1;
-            match preparer.prepare(sample, 0, &mut Target::Own(&mut own), &mut record) {
+            match preparer.prepare(sample, Draw::first(0), &mut Target::Own(&mut own), &mut record) {
                 Ok(()) => {
                     let took = record.decode + record.augment;
                     samples.push(sample);

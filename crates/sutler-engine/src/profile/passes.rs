@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use sutler_core::{EpochPlan, Form, JobCursor, SampleId};
+use sutler_core::{Draw, EpochPlan, Form, JobCursor, SampleId};
 
 use super::ProfileFailure;
 use crate::{
@@ -189,16 +189,16 @@ impl Preparer for TimedPreparer {
     fn prepare(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
         let (work, at) = (thread_time(), Instant::now());
-        let begun = self.begun.replace(Begun { epoch, work, at });
-        if let Some(begun) = begun.filter(|begun| begun.epoch == epoch) {
+        let begun = self.begun.replace(Begun { epoch: draw.epoch, work, at });
+        if let Some(begun) = begun.filter(|begun| begun.epoch == draw.epoch) {
             self.clocks.add(work.saturating_sub(begun.work), at - begun.at);
         }
-        self.preparer.prepare(sample, epoch, place, record)
+        self.preparer.prepare(sample, draw, place, record)
     }
 }
 

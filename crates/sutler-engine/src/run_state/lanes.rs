@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sutler_core::{Hints, LaneVerdict, Lanes, SampleId, Turn, Waiting};
+use sutler_core::{Draw, Hints, LaneVerdict, Lanes, Repeats, SampleId, Turn, Waiting};
 
 use super::{RunState, fair_share, lease};
-use crate::ticket::{SCOUTS, TICKET_MAX, Ticket, TicketRows, TicketSamples};
+use crate::ticket::{SCOUTS, Scout, TICKET_MAX, Ticket, TicketRows, TicketSamples};
 
 /// What a run knows of who is quick and who is slow.
 #[derive(Default)]
@@ -85,16 +85,18 @@ impl RunState {
         drop(experience);
         let count = fair_share(appetite, left, threads);
         let mut samples = [SampleId(0); TICKET_MAX];
+        let mut repeats = Repeats::default();
         for (offset, cell) in samples.iter_mut().enumerate().take(count) {
             let candidate = self.candidate(first + offset as u64)?;
             *cell = candidate.sample;
+            repeats.note(offset, self.plan.repeat(candidate.position));
             lease(&mut self.ledger, std::iter::once(candidate.position));
             self.traffic.hints.remove(&(first + offset as u64));
         }
         self.next_id = first + count as u64;
         let rows = self.rows_from(first)?;
         let ticket = self.ticket(TicketSamples::Few(samples, count), rows, (first, own_batch));
-        Some(Ticket { scouts: self.scouts(), ..ticket })
+        Some(Ticket { repeats, scouts: self.scouts(), ..ticket })
     }
 
     /// Begins a sample of the slow lane.
@@ -106,7 +108,8 @@ impl RunState {
         }
         lease(&mut self.ledger, std::iter::once(position));
         self.traffic.hints.remove(&id);
-        Some(self.ticket(TicketSamples::few(&[sample]), rows, (id, own_batch)))
+        let repeats = self.repeats(&[position]);
+        Some(Ticket { repeats, ..self.ticket(TicketSamples::few(&[sample]), rows, (id, own_batch)) })
     }
 
     /// Where the sample and those after it go.
@@ -198,7 +201,7 @@ impl RunState {
     }
 
     /// The next samples that workers are to find something out about.
-    fn scouts(&mut self) -> [Option<(u64, SampleId)>; SCOUTS] {
+    fn scouts(&mut self) -> [Option<Scout>; SCOUTS] {
         let mut scouts = [None; SCOUTS];
         // Finding out costs a look at the file, which nobody should pay where it tells nothing.
         if self.plan.batch_size().is_none() || !self.job.experience().hints_tell() {
@@ -209,7 +212,10 @@ impl RunState {
         self.traffic.scouted = self.traffic.scouted.max(self.next_id);
         for cell in &mut scouts {
             if self.traffic.scouted < end {
-                *cell = Some((self.traffic.scouted, self.plan.sample(self.traffic.scouted)));
+                let id = self.traffic.scouted;
+                let repeat = self.plan.repeat(self.plan.position(id));
+                let draw = Draw { epoch: self.epoch, repeat };
+                *cell = Some(Scout { id, sample: self.plan.sample(id), draw });
                 self.traffic.scouted += 1;
             }
         }

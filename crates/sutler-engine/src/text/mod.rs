@@ -6,7 +6,7 @@ mod packed;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sutler_core::{Form, SampleId};
+use sutler_core::{Draw, Form, SampleId};
 use sutler_media::text::{TextError, TextReader};
 use sutler_store::Source;
 use sutler_store::cache::Cache;
@@ -159,7 +159,7 @@ impl Preparer for LinePreparer {
     fn prepare(
         &mut self,
         sample: SampleId,
-        _epoch: u32,
+        _draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {

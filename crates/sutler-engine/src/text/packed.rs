@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use sutler_core::{Form, Packing, Piece, SampleId, Tape};
+use sutler_core::{Draw, Form, Packing, Piece, SampleId, Tape};
 use sutler_media::text::TextReader;
 use sutler_store::Source;
 use sutler_store::cache::Cache;
@@ -200,11 +200,11 @@ impl Preparer for PackedPreparer {
     fn prepare(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
-        let pieces = self.parts.tape(epoch).block(sample.0);
+        let pieces = self.parts.tape(draw.epoch).block(sample.0);
         self.fill(&pieces, sample, record)?;
         // A block that lies within one line, which the last one has read, was not looked for.
         record.served = self.found.unwrap_or(Form::Storage);

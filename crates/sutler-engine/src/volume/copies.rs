@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sutler_core::{Fingerprint, SampleId};
-use sutler_media::volume::{Block, DecodedForm, DecodedLayout, Foreground, Rows, Volume};
+use sutler_media::Rows;
+use sutler_media::volume::{Block, DecodedForm, DecodedLayout, Foreground, Volume};
 use sutler_store::cache::{Corrupt, Held, Pieces};
 use sutler_store::{ReadBuffer, Source, StoreError};
 

@@ -8,7 +8,7 @@ mod reading;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sutler_core::{Form, Hints, SampleId, SampleRng};
+use sutler_core::{Draw, Form, Hints, SampleId, SampleRng};
 use sutler_media::volume::{Block, DecodedForm, DecodedLayout, Foreground, Limits, Pipeline, Plan, Volume};
 use sutler_store::Source;
 use sutler_store::cache::{Cache, Corrupt, Offer, Reservation};
@@ -99,12 +99,12 @@ impl Preparation for VolumePreparation {
         Likeness { decoded: finished.clone(), finished, decoded_on_the_way: false }
     }
 
-    fn hints(&self, sample: SampleId, epoch: u32) -> Hints {
+    fn hints(&self, sample: SampleId, draw: Draw) -> Hints {
         if self.kept_as(sample) == Form::Decoded {
             return Hints::default();
         }
         let mut plan = Plan::default();
-        self.pipeline.draw(&mut SampleRng::new(self.seed, epoch, sample), &mut plan);
+        self.pipeline.draw(&mut SampleRng::for_draw(self.seed, draw, sample), &mut plan);
         self.hints_of(sample, &plan)
     }
 
@@ -150,24 +150,24 @@ impl Preparer for VolumePreparer {
     fn prepare(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
-        self.prepare_in_steps(sample, epoch, place, record, &mut NoBoundary).map(|_| ())
+        self.prepare_in_steps(sample, draw, place, record, &mut NoBoundary).map(|_| ())
     }
 
     fn prepare_in_steps(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
         boundary: &mut dyn Boundary,
     ) -> Result<Progress, Failure> {
         let mut laps = Laps::start();
         let seed = self.preparation.seed;
-        self.preparation.pipeline.draw(&mut SampleRng::new(seed, epoch, sample), &mut self.plan);
+        self.preparation.pipeline.draw(&mut SampleRng::for_draw(seed, draw, sample), &mut self.plan);
         let loaded = self.load(sample, record);
         record.hints = match record.served {
             Form::Decoded => Hints::default(),

@@ -3,13 +3,14 @@
 //! That is what all operations before the first random one make of it: the signal, or features where a spectrogram is among
 //! them. It carries the name of these operations, since one cache may serve several pipelines.
 
-use sutler_core::{Fingerprint, FingerprintBuilder};
+use sutler_core::Fingerprint;
 
 use super::pipeline::Pipeline;
 use super::worker::{Features, Worker};
+use crate::kept::{self, name_of};
 
-/// Bytes before the values: the name, the rate, and how many channels, features and frames there are.
-const HEAD_BYTES: usize = 16 + 4 * 4;
+/// What leads the values: the name of the operations, the rate, and how many channels, features and frames there are.
+type Head = kept::Head<4>;
 
 /// What is kept of the clips of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +24,7 @@ impl DecodedForm {
     #[must_use]
     pub fn new(pipeline: &Pipeline, mono: bool) -> Self {
         let prefix = pipeline.static_prefix();
-        let mut name = FingerprintBuilder::default();
-        name.add([u8::from(mono)]);
-        for op in &pipeline.ops()[..prefix] {
-            name.add(format!("{op:?}"));
-        }
-        Self { name: name.finish(), prefix }
+        Self { name: name_of([u8::from(mono)], &pipeline.ops()[..prefix]), prefix }
     }
 
     /// How many operations have been run on what is kept.
@@ -52,7 +48,7 @@ impl Worker {
     /// How many bytes the decoded form has of what there is now.
     #[must_use]
     pub fn decoded_bytes(&self) -> usize {
-        HEAD_BYTES + size_of_val(self.held().0)
+        Head::BYTES + size_of_val(self.held().0)
     }
 
     /// Writes the decoded form of what there is now, over whatever `out` held.
@@ -60,22 +56,19 @@ impl Worker {
         let (values, numbers) = self.held();
         out.clear();
         out.reserve(self.decoded_bytes());
-        out.extend(form.name.0.to_le_bytes());
-        numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
+        Head { name: form.name, numbers }.write(out);
         values.iter().for_each(|value| out.extend(value.to_le_bytes()));
     }
 
     /// Takes up a clip from its decoded form, with [`DecodedForm::prefix`] operations behind it. False where that was kept for other
     /// operations.
     pub fn recall(&mut self, form: &DecodedForm, data: &[u8]) -> bool {
-        let Some((head, values)) = data.split_first_chunk::<HEAD_BYTES>() else { return false };
-        let (name, numbers) = head.split_at(16);
-        let [rate, channels, count, frames] = std::array::from_fn(|index| {
-            numbers.as_chunks().0.get(index).map_or(0, |bytes| u32::from_le_bytes(*bytes))
-        });
-        let (values, _) = values.as_chunks();
+        let Some(Head { name, numbers: [rate, channels, count, frames] }) = Head::read(data) else {
+            return false;
+        };
+        let (values, _) = data[Head::BYTES..].as_chunks();
         let expected = channels as usize * count.max(1) as usize * frames as usize;
-        if name != form.name.0.to_le_bytes() || values.len() != expected {
+        if name != form.name || values.len() != expected {
             return false;
         }
         let values = values.iter().map(|bytes| f32::from_le_bytes(*bytes));

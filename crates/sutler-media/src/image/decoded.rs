@@ -14,7 +14,7 @@
 //! Several pipelines may use one decoded form. A picture as it was decoded serves any of them, at the scales it is kept at;
 //! what transforms have made of it serves those that begin with the very same transforms, which is why it carries their name.
 
-use sutler_core::{Fingerprint, FingerprintBuilder, SampleId, SampleRng};
+use sutler_core::{Fingerprint, SampleId, SampleRng};
 
 use super::draw::{Plan, draw};
 use super::fuse::{Source, averages};
@@ -24,9 +24,12 @@ use super::pipeline::{Layout, Pipeline, PipelineError};
 use super::worker::Worker;
 use super::{Rect, Size};
 use crate::decode::{Header, Request, Scale};
+use crate::kept::{self, Rows, name_of};
 
-/// Bytes before the pixels: a word for what follows, two sizes, and the name of the transforms that were done.
-const HEAD_BYTES: usize = 20 + 16;
+/// What leads the pixels: the name of the transforms that were done, a word for what follows, and two sizes.
+type Head = kept::Head<5>;
+
+const HEAD_BYTES: usize = Head::BYTES;
 
 /// Beside the coarsest scale in the word of a head: the decoder can shrink the file on the way.
 const SCALABLE: u32 = 16;
@@ -64,30 +67,13 @@ enum Kept {
     },
 }
 
-/// Rows of a picture in the decoded form: where they are among its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rows {
-    /// Where the first begins.
-    pub start: usize,
-    /// Bytes per row.
-    pub bytes: usize,
-    /// From the beginning of one to the beginning of the next.
-    pub stride: usize,
-    /// How many there are.
-    pub count: usize,
-}
-
 impl DecodedForm {
     /// Cuts a pipeline where randomness begins.
     #[must_use]
     pub fn new(pipeline: &Pipeline) -> Self {
         let (before, after) = pipeline.split(pipeline.static_prefix());
-        let mut name = FingerprintBuilder::default();
-        name.add(format!("{:?}", before.options()));
-        for op in before.ops() {
-            name.add(format!("{op:?}"));
-        }
-        Self { whole: pipeline.clone(), before, after, name: name.finish() }
+        let name = name_of(format!("{:?}", before.options()), before.ops());
+        Self { whole: pipeline.clone(), before, after, name }
     }
 
     /// What decides how samples are kept: two pipelines that agree in this make the same of every file.
@@ -146,7 +132,7 @@ impl DecodedForm {
     ) -> bool {
         let (worker, plan) = tools;
         out.clear();
-        out.extend_from_slice(&layout.head());
+        layout.head().write(out);
         match layout.kept {
             Kept::Finished(..) => {
                 let drawn = self.draw_before(header, plan).is_ok();
@@ -281,32 +267,23 @@ impl DecodedLayout {
         Size { width, height }
     }
 
-    fn head(&self) -> [u8; HEAD_BYTES] {
+    fn head(&self) -> Head {
         let (word, picture, name) = match self.kept {
-            Kept::Finished(size, name) => (0, size, name.0),
+            Kept::Finished(size, name) => (0, size, name),
             Kept::Scales { coarsest, scalable } => {
-                (coarsest.denominator() + if scalable { SCALABLE } else { 0 }, self.source, 0)
+                (coarsest.denominator() + if scalable { SCALABLE } else { 0 }, self.source, Fingerprint(0))
             }
         };
-        let numbers = [word, self.source.width, self.source.height, picture.width, picture.height];
-        let mut head = [0; HEAD_BYTES];
-        for (bytes, number) in head.chunks_exact_mut(4).zip(numbers) {
-            bytes.copy_from_slice(&number.to_le_bytes());
-        }
-        head[20..].copy_from_slice(&name.to_le_bytes());
-        head
+        Head { name, numbers: [word, self.source.width, self.source.height, picture.width, picture.height] }
     }
 
     /// Reads a layout back from the first bytes of a decoded form; `None` when they are none.
     #[must_use]
     pub fn from_head(head: &[u8; HEAD_BYTES]) -> Option<Self> {
-        let number = |index: usize| u32::from_le_bytes(std::array::from_fn(|byte| head[index * 4 + byte]));
-        let source = Size { width: number(1), height: number(2) };
-        let kept = match number(0) {
-            0 => {
-                let name = Fingerprint(u128::from_le_bytes(std::array::from_fn(|byte| head[20 + byte])));
-                Kept::Finished(Size { width: number(3), height: number(4) }, name)
-            }
+        let Head { name, numbers: [word, width, height, picture_width, picture_height] } = Head::read(head)?;
+        let source = Size { width, height };
+        let kept = match word {
+            0 => Kept::Finished(Size { width: picture_width, height: picture_height }, name),
             word => {
                 let scalable = word >= SCALABLE;
                 let denominator = if scalable { word - SCALABLE } else { word };

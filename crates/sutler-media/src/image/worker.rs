@@ -1,7 +1,7 @@
 //! A thread's own decoder, resizer and buffers, and the loop over a plan's stages.
 
 use super::convert::{write_bytes, write_floats};
-use super::decoded::{DecodedLayout, Rows};
+use super::decoded::DecodedLayout;
 use super::draw::{Drawn, Plan};
 use super::erase::{erase_bytes, erase_floats};
 use super::filter::{BlurScratch, blur, sharpness};
@@ -14,6 +14,7 @@ use super::resample::{Area, Job, Resampler};
 use super::warp::warp;
 use super::{Pixels, Rect, colour};
 use crate::decode::{DecodeError, Decoder, Header, Limits, Request};
+use crate::kept::Rows;
 
 /// Prepares samples, one after the other, without giving memory back in between.
 pub struct Worker {

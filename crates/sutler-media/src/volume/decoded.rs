@@ -3,14 +3,17 @@
 //! That is what all operations before the first random one make of image and labels. A crop that is done at reading takes just its
 //! block from there, as it does from the file.
 
-use sutler_core::{Fingerprint, FingerprintBuilder};
+use sutler_core::Fingerprint;
 
 use super::op::Op;
 use super::pipeline::Pipeline;
 use super::{Block, Volume, resampled_shape};
+use crate::kept::{self, Rows, name_of};
 
-/// Bytes before the values: the name of the operations, the number of channels, the shape and the distances.
-const HEAD_BYTES: usize = 16 + 4 * 7;
+/// What leads the values: the name of the operations, the number of channels, the shape and the distances.
+type Head = kept::Head<7>;
+
+const HEAD_BYTES: usize = Head::BYTES;
 
 /// What is kept of the volumes of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,29 +33,12 @@ pub struct DecodedLayout {
     pub spacing: [f32; 3],
 }
 
-/// Rows of one plane in the decoded form: where they are among its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rows {
-    /// Where the first begins.
-    pub start: usize,
-    /// Bytes per row.
-    pub bytes: usize,
-    /// From the beginning of one to the beginning of the next.
-    pub stride: usize,
-    /// How many there are.
-    pub count: usize,
-}
-
 impl DecodedForm {
     /// Cuts a pipeline where randomness begins.
     #[must_use]
     pub fn new(pipeline: &Pipeline) -> Self {
         let prefix = pipeline.static_prefix();
-        let mut name = FingerprintBuilder::default();
-        for op in &pipeline.ops()[..prefix] {
-            name.add(format!("{op:?}"));
-        }
-        Self { name: name.finish(), prefix }
+        Self { name: name_of("", &pipeline.ops()[..prefix]), prefix }
     }
 
     /// How many operations have been run on what is kept.
@@ -79,23 +65,20 @@ impl DecodedForm {
         let layout = DecodedLayout::of(volume);
         let (image, _) = volume.bytes();
         out.clear();
+        layout.head(self.name).write(out);
         out.resize(layout.bytes(), 0);
-        let (head, values) = out.split_at_mut(HEAD_BYTES);
-        head.copy_from_slice(&layout.head(self.name));
-        let (image, labels) = values.split_at_mut(image);
+        let (image, labels) = out[HEAD_BYTES..].split_at_mut(image);
         volume.write(image, labels);
     }
 
     /// Reads a layout back from the first bytes of a decoded form; `None` when that was kept for other operations.
     #[must_use]
     pub fn layout(&self, head: &[u8; HEAD_BYTES]) -> Option<DecodedLayout> {
-        let (name, numbers) = head.split_at(16);
-        let word =
-            |index: usize| numbers.as_chunks().0.get(index).map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        (name == self.name.0.to_le_bytes()).then(|| DecodedLayout {
-            channels: word(0) as usize,
-            shape: [1, 2, 3].map(|index| word(index) as usize),
-            spacing: [4, 5, 6].map(|index| f32::from_bits(word(index))),
+        let Head { name, numbers: [channels, depth, height, width, spacing @ ..] } = Head::read(head)?;
+        (name == self.name).then(|| DecodedLayout {
+            channels: channels as usize,
+            shape: [depth, height, width].map(|side| side as usize),
+            spacing: spacing.map(f32::from_bits),
         })
     }
 }
@@ -122,16 +105,11 @@ impl DecodedLayout {
             .unwrap_or(usize::MAX)
     }
 
-    fn head(&self, name: Fingerprint) -> [u8; HEAD_BYTES] {
+    fn head(&self, name: Fingerprint) -> Head {
         // A side or a number of channels that needs more has no file that could hold it.
-        let words = [self.channels, self.shape[0], self.shape[1], self.shape[2]].map(|number| number as u32);
-        let words = words.into_iter().chain(self.spacing.map(f32::to_bits));
-        let mut head = [0; HEAD_BYTES];
-        head[..16].copy_from_slice(&name.0.to_le_bytes());
-        for (bytes, word) in head[16..].as_chunks_mut().0.iter_mut().zip(words) {
-            *bytes = word.to_le_bytes();
-        }
-        head
+        let [depth, height, width] = self.shape.map(|side| side as u32);
+        let [x, y, z] = self.spacing.map(f32::to_bits);
+        Head { name, numbers: [self.channels as u32, depth, height, width, x, y, z] }
     }
 
     /// The rows of a block in one of its planes, counted from the block's first: of a channel of the image.

@@ -22,7 +22,7 @@ mod values;
 pub use arrays::Volume;
 pub use boxes::{Block, components};
 pub use crop::Foreground;
-pub use decoded::{DecodedForm, DecodedLayout, Rows};
+pub use decoded::{DecodedForm, DecodedLayout};
 pub use error::VolumeError;
 pub use header::{AxisOrder, Format, Header, Limits, sniff};
 pub use npy::npy_start;
