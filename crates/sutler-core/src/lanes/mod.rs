@@ -80,7 +80,7 @@ impl Traffic {
         let batch_time = experience.mean().unwrap_or(0).saturating_mul(batch_size as u64) / workers as u64;
         Self {
             workers,
-            seats: (share.ceil() as usize).clamp(workers / 2, workers - 1),
+            seats: (share as usize).clamp(workers / 2, workers - 1),
             busy_with_slow: share as usize,
             front: 0,
             lateness: 0,
