@@ -49,7 +49,7 @@ STEPS_WARMING_UP = 3
 #: tell how well their mean is known.
 PASS_SECONDS_MAX = 1.0
 #: Of the time of an analysis, what a pass of a single worker may take. It is the slowest of all.
-PART_ALONE = 1 / 8
+PART_ALONE = 1 / 12
 #: How often batches are repeated in a pass at the most.
 REPEATS_MAX = 100
 

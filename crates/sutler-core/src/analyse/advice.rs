@@ -122,13 +122,13 @@ impl Facts {
                 let after = self.predict(&option.change)?;
                 Advice {
                     text: format!(
-                        "{} {shares} The cheapest change that helps: {}. Predicted: {:.0} samples/s instead of {:.0} ({gain:.2} times, ± \
+                        "{} {shares} The cheapest change that helps: {}. Predicted: {:.0} samples/s instead of {:.0} ({gain:.2} times, \
                          {}); {} would bind then.",
                         opening(binding),
                         option.words,
                         after.samples_per_s.value,
                         now.samples_per_s.value,
-                        percent(after.samples_per_s.error().min(1.0)),
+                        certainty(after.samples_per_s.error()),
                         noun(after.bound_by),
                     ),
                     binding,
@@ -310,6 +310,15 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
+/// How well a prediction is known, so that nobody buys anything for a guess.
+fn certainty(error: f64) -> String {
+    if error < 1.0 {
+        format!("± {}", percent(error))
+    } else {
+        "a guess, as the measurements scatter too much to tell".to_owned()
+    }
+}
+
 fn noun(binding: &str) -> &str {
     match binding {
         "device" => "the accelerator",
@@ -344,6 +353,21 @@ mod tests {
         assert_eq!(advice.code, "cache=\"573MiB\"");
         assert!((1.7..2.0).contains(&advice.gain), "{advice:?}");
         assert!(advice.text.contains("Storage binds") && advice.text.contains("573MiB"), "{}", advice.text);
+    }
+
+    #[test]
+    fn a_prediction_that_rests_on_nothing_is_called_a_guess() {
+        let known = facts().advise(Setting::Native).unwrap();
+        assert!(known.text.contains("times, ± "), "{}", known.text);
+        let scattered = |known: Known| Known { low: known.value / 10.0, high: known.value * 10.0, ..known };
+        let unknown = Facts {
+            ingest: scattered(facts().ingest),
+            prepare: scattered(facts().prepare),
+            storage: facts().storage.map(scattered),
+            ..facts()
+        };
+        let advice = unknown.advise(Setting::Native).unwrap();
+        assert!(advice.text.contains("a guess"), "{}", advice.text);
     }
 
     #[test]
