@@ -1,4 +1,4 @@
-"""What a hit saves, by form: one thread's rate from storage, from copies in memory, and from the window that jobs share.
+"""What a hit saves, by form: one thread's rate from storage, from copies in memory and from the window jobs share.
 
 Four ways to the same photos: as files in the page cache, from encoded copies, from decoded ones, and as finished
 samples that another job has prepared. Each way is a job on an engine without threads of its own, which works in its

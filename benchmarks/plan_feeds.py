@@ -182,6 +182,7 @@ class JobsFeed(Feed):
                     channels_last=False,
                     batch_size=scene.batch_size,
                     batches_ahead=max(2, -(-2 * scene.threads // scene.batch_size)),
+                    ahead_grows=False,
                     batches_held=2,
                     in_step=False,
                     errors="raise",

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import logging
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,15 +52,18 @@ def measure(arguments: argparse.Namespace) -> Outcome:
     arguments.out.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {}
     with photo_tree(arguments.data, repeat=arguments.repeat, copied=True) as photos:
+        facts = machine.facts(photos.root)
         for architecture in arguments.models:
             trainer = Trainer(arguments.device, architecture=architecture)
             say(f"{MODELS[architecture]} on {trainer.device_name}")
-            made = _analyse(arguments, photos, trainer, MODELS[architecture])
-            _write(made, arguments.out / architecture)
+            with _telling():
+                made = _analyse(arguments, photos, trainer, MODELS[architecture])
             found[architecture] = made
-        facts = machine.facts(photos.root) | {"accelerator": trainer.device_name}
-        page = _index(found, photos, arguments, facts)
-        (arguments.out / "index.md").write_text(page, encoding="utf-8")
+            # What is done is kept, whatever becomes of the next one.
+            _write(made, arguments.out / architecture)
+            page = _index(found, photos, arguments, facts | {"accelerator": trainer.device_name})
+            (arguments.out / "index.md").write_text(page, encoding="utf-8")
+        _check_sizes(arguments.out, found)
         raw = {
             "benchmark": "reports",
             "data": photos.description,
@@ -98,12 +104,31 @@ def _write(made: Any, path: Path) -> None:
     made.to_html(path.with_suffix(".html"))
     made.to_json(path.with_suffix(".json"))
     path.with_suffix(".txt").write_text(str(made), encoding="utf-8")
-    size = path.with_suffix(".html").stat().st_size
-    if size > PAGE_BYTES_MAX:
-        raise ContenderError(
-            f"`{path.name}.html` has {size:,} bytes, and pages of the docs may have {PAGE_BYTES_MAX:,}; "
-            "look at fewer batches: pass a smaller --time"
-        )
+
+
+def _check_sizes(folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        size = (folder / name).with_suffix(".html").stat().st_size
+        if size > PAGE_BYTES_MAX:
+            raise ContenderError(
+                f"`{name}.html` has {size:,} bytes, and pages of the docs may have {PAGE_BYTES_MAX:,}; "
+                "look at fewer batches: pass a smaller --time"
+            )
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """Says what is measured while it is, so that a run that was cut short has said what it was at."""
+    progress, telling = logging.getLogger("sutler.analysis"), logging.StreamHandler()
+    telling.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
+    level = progress.level
+    progress.addHandler(telling)
+    progress.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        progress.setLevel(level)
+        progress.removeHandler(telling)
 
 
 def _row(name: str, made: Any) -> list[str]:

@@ -170,9 +170,10 @@ def check_arguments(
     for name, switch in (("hand_over", hand_over), ("overlap_epochs", overlap_epochs)):
         if not isinstance(switch, bool):
             raise TypeError(f"{name} should be a bool, got {switch!r}")
-    _check_integer("lateness", lateness, "a number of batches")
-    if not 0 <= lateness < 2**32:
-        raise ValueError(f"lateness should be a number of batches from 0 to 2**32 - 1, got {lateness}")
+    if lateness is not None:
+        _check_integer("lateness", lateness, "a number of batches, or None for the default")
+        if not 0 <= lateness < 2**32:
+            raise ValueError(f"lateness should be a number of batches from 0 to 2**32 - 1, got {lateness}")
     check_seed(seed)
     if pin_memory and not torch_is_installed():
         raise ModuleNotFoundError(

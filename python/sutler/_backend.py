@@ -68,9 +68,9 @@ class Backend(Protocol):
         """A name for the dataset, by which a checkpoint knows it again."""
 
     def make_job(
-        self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
+        self, batch_size: int, batches_ahead: int, batches_held: int, *, grows: bool, in_step: bool
     ) -> _sutler.Job:
-        """The native side of the work; `in_step` with other ranks it may not leave a batch out."""
+        """The native side of the work: with more batches ahead where it `grows`, `in_step` with other ranks."""
 
     def cache_figures(self) -> dict[str, Any] | None:
         """What the cache holds, if there is one."""
@@ -172,7 +172,7 @@ class NativeBackend:
         return whole if self._selection is None else self._selection.named(whole)
 
     def make_job(
-        self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
+        self, batch_size: int, batches_ahead: int, batches_held: int, *, grows: bool, in_step: bool
     ) -> _sutler.Job:
         """A job over the dataset's files."""
 
@@ -184,6 +184,7 @@ class NativeBackend:
                 channels_last=self._channels_last,
                 batch_size=batch_size,
                 batches_ahead=batches_ahead,
+                ahead_grows=grows and agent is None,  # an agent has one memory for many jobs
                 batches_held=batches_held,
                 in_step=in_step,
                 errors=self._policy.name,
@@ -315,7 +316,7 @@ class ProcessBackend:
         self._cache_figures, self._cache = self.cache_figures(), None
 
     def make_job(
-        self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
+        self, batch_size: int, batches_ahead: int, batches_held: int, *, grows: bool, in_step: bool
     ) -> _sutler.Job:
         """A job whose workers come with the first epoch."""
         self._batch_rows = batch_size
@@ -323,6 +324,7 @@ class ProcessBackend:
         return _sutler.Job.with_processes(
             batch_size=batch_size,
             batches_ahead=batches_ahead,
+            ahead_grows=grows,
             batches_held=batches_held,
             in_step=in_step,
             whole_batches=self._whole_batches,

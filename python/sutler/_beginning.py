@@ -135,4 +135,9 @@ def _start_run(
         run = engine.start_drawn(job, batch_size=batch_size, drop_last=loader.drop_last, **at)
     announce = partial(loader._backend.announce_keys, job)
     resumed = 0 if position.served is None else json.loads(position.served.save())["len"]
-    return run, job, Feed(drawing, first, batch_size, batches_ahead, announce, resumed)
+
+    def ahead() -> int:
+        """At least as many batches as in the beginning, and more where the job has come to prepare more."""
+        return max(batches_ahead, job.batches_ahead)
+
+    return run, job, Feed(drawing, first, batch_size, ahead, announce, resumed)

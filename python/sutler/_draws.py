@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-#: What the engine is told of a draw: the sample's number in the lower half, in the upper one how often it was drawn before.
+#: The engine is told of a draw in one number: the lower half is the sample's, the upper one how often it came before.
 _HALF_BITS = 32
 
 

@@ -66,8 +66,12 @@ class EngineRoom:
         held = BATCHES_HELD + (2 * BATCHES_AHEAD if loader.device is not None else 0)
         ahead = loader._batches_ahead(batch_size)
         self._in_step = loader.world_size > 1
-        self.job = self._backend.make_job(batch_size, ahead, held, in_step=self._in_step)
-        if (loader.pin_memory or is_cuda(loader.device)) and self.job.arena is not None:
+        pinned = loader.pin_memory or is_cuda(loader.device)
+        # Memory that is registered with the device is taken whether or not it is used, so there is none to grow into.
+        # Batches of worker processes are not in such memory.
+        grows = loader._ahead_grows and not (pinned and isinstance(loader._origin, NativeDataset))
+        self.job = self._backend.make_job(batch_size, ahead, held, grows=grows, in_step=self._in_step)
+        if pinned and self.job.arena is not None:
             self._pinned = PinnedArena(*self.job.arena)
         return self.job
 

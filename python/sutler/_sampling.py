@@ -242,13 +242,14 @@ class Feed:
         drawing: Drawing,
         first: int,
         batch_size: int,
-        batches_ahead: int,
+        batches_ahead: Callable[[], int],
         announce: Callable[[], None],
         resumed: int = 0,
     ) -> None:
         self._drawing = drawing
         self._next = first
         self._step = 1 if drawing.in_batches else batch_size
+        #: How many batches are prepared ahead, which may become more.
         self._batches_ahead = batches_ahead
         #: Tells the engine about keys that it has not seen before.
         self._announce = announce
@@ -258,7 +259,7 @@ class Feed:
 
     def top_up(self, run: _sutler.Run, delivered: int) -> None:
         """Sees to it that as many batches as may be prepared are known, now that so many are delivered."""
-        missing = delivered + self._batches_ahead - self._fed
+        missing = delivered + self._batches_ahead() - self._fed
         if missing <= 0:
             return
         items = self._drawing.items(self._next, self._items_resumed() + missing * self._step)

@@ -45,7 +45,6 @@ def describe(loader: Loader) -> dict[str, Any]:
     samples = metrics.get("samples", 0)
     fetched = metrics.get("fetched", 0)
     job = None if loader._streams is not None else loader._room.job
-    arena = None if job is None else job.arena
     return {
         "samples": samples,
         "batches": metrics.get("batches", 0),
@@ -70,8 +69,14 @@ def describe(loader: Loader) -> dict[str, Any]:
         "worker_times": metrics.get("worker_times", []),
         "workers": loader._workers(),
         "worker_changes": [] if loader._streams is not None else loader._room.worker_changes(),
-        "memory_bytes": arena[1] if arena else 0,
+        "batches_ahead": _batches_ahead(loader) if job is None else job.batches_ahead,
+        "memory_bytes": 0 if job is None else job.memory_bytes,
     }
+
+
+def _batches_ahead(loader: Loader) -> int:
+    """How many batches are prepared ahead in the beginning: none where the trainer does the work itself."""
+    return loader._batches_ahead(loader.batch_size or 1) if loader.num_workers > 0 else 0
 
 
 def no_timeline() -> dict[str, Any]:

@@ -340,6 +340,7 @@ class Job:
         channels_last: bool,
         batch_size: int,
         batches_ahead: int,
+        ahead_grows: bool,
         batches_held: int,
         in_step: bool,
         errors: str,
@@ -360,6 +361,7 @@ class Job:
         *,
         batch_size: int,
         batches_ahead: int,
+        ahead_grows: bool,
         batches_held: int,
         in_step: bool,
         whole_batches: bool,
@@ -380,6 +382,7 @@ class Job:
         *,
         batch_size: int,
         batches_ahead: int,
+        ahead_grows: bool,
         batches_held: int,
         in_step: bool,
         errors: str,
@@ -399,6 +402,10 @@ class Job:
     def under_way(self) -> list[tuple[int, str]]: ...
     @property
     def arena(self) -> tuple[int, int] | None: ...
+    @property
+    def batches_ahead(self) -> int: ...
+    @property
+    def memory_bytes(self) -> int: ...
     def failures(self) -> list[tuple[int, str, str, str]]: ...
     def metrics(self) -> str: ...
     def timeline(self) -> str: ...

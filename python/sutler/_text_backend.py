@@ -57,13 +57,14 @@ class TextBackend:
         return whole if self._selection is None else self._selection.named(whole)
 
     def make_job(
-        self, batch_size: int, batches_ahead: int, batches_held: int, *, in_step: bool
+        self, batch_size: int, batches_ahead: int, batches_held: int, *, grows: bool, in_step: bool
     ) -> _sutler.Job:
         """A job over the dataset's lines."""
         return _sutler.Job.with_text(
             self._dataset._native,
             batch_size=batch_size,
             batches_ahead=batches_ahead,
+            ahead_grows=grows,
             batches_held=batches_held,
             in_step=in_step,
             errors=self._policy.name,

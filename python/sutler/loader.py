@@ -63,6 +63,9 @@ else:
 
     BatchType = TypeVar("BatchType")
 
+#: By how many batches a slow sample may be late at least, where nothing is said.
+LATENESS_MIN = 8
+
 #: Attributes that an epoch's order rests on, so that PyTorch refuses to change them.
 FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
 
@@ -94,7 +97,9 @@ class Loader(Generic[BatchType]):
         multiprocessing_context: How worker processes are started, or ``"thread"`` for worker threads; native threads
             have no use for it.
         generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
-        prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making.
+        prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making. Left
+            out, there are 2, and up to four times as many where the trainer waits though workers have nothing to begin;
+            ``stats()["batches_ahead"]`` tells.
         persistent_workers: Keep workers that run Python between epochs; native threads always stay.
         overlap_epochs: Begin the next epoch while the last batches of this one are served, so that its first batch is
             ready at once. It is begun after the last epoch, too, and then called off.
@@ -105,7 +110,7 @@ class Loader(Generic[BatchType]):
             ``"shared"``: every sample once, and those first that other jobs of the same agent have prepared; what is
             prepared for one job serves all that have the same dataset and transform.
         lateness: By how many batches a slow sample may be late in ``"ready"`` and ``"shared"``; has no meaning for a
-            stream.
+            stream. Left out, as many as are prepared ahead in the beginning, and at least 8.
         hand_over: In ``"ready"``, let a worker process put a slow sample aside between two transforms and take up
             another, in another of its threads. For datasets that may be called from several threads, one at a time;
             not with ``num_workers="auto"``. Native datasets need no asking.
@@ -156,12 +161,12 @@ class Loader(Generic[BatchType]):
         multiprocessing_context: Any = None,
         generator: Any = None,
         *,
-        prefetch_factor: int | None = 2,
+        prefetch_factor: int | None = None,
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
         order: Order | None = None,
-        lateness: int = 8,
+        lateness: int | None = None,
         hand_over: bool = False,
         overlap_epochs: bool = False,
         seed: int = 0,
@@ -251,9 +256,13 @@ class Loader(Generic[BatchType]):
         )
         self.generator = generator
         self.prefetch_factor = prefetch_factor if prefetch_factor is not None else 2
+        #: Whether more batches may be prepared ahead where these turn out to be too few: not where somebody chose.
+        self._ahead_grows = prefetch_factor is None
         self.persistent_workers = persistent_workers
         self.in_order = self.order == "strict"
-        self.lateness = lateness
+        self.lateness = (
+            max(LATENESS_MIN, self._batches_ahead(self.batch_size or 1)) if lateness is None else lateness
+        )
         self.hand_over = hand_over
         self.overlap_epochs = overlap_epochs
         self._successor = Successor()

@@ -439,15 +439,32 @@ def test_ranks_and_jobs_share_an_agent(agent: Agent, photos: Path) -> None:
 
 
 def test_jobs_of_one_name_have_the_same_arguments(agent: Agent, photos: Path) -> None:
-    named: dict[str, Any] = {"agent": agent.socket, "job_name": "vision", "world_size": 2}
+    differences: list[tuple[dict[str, Any], str]] = [
+        ({"seed": 3}, "seed 0, this one asks for 3"),
+        ({"world_size": 3}, "world_size 2, this one asks for 3"),
+        ({"shuffle": False}, "shuffle True, this one asks for False"),
+        ({"drop_last": True}, "drop_last False, this one asks for True"),
+        ({"order": "shared"}, 'order "strict", this one asks for "shared"'),
+        (
+            {"errors": sutler.Errors(max=3)},
+            r'errors "raise", this one asks for Errors\(max=3, rate=None\)',
+        ),
+    ]
+    named: dict[str, Any] = COMMON | {"agent": agent.socket, "job_name": "vision", "world_size": 2, "rank": 1}
     with (
-        sutler.Loader(dataset(photos), **COMMON, **named, rank=0) as first,
-        sutler.Loader(dataset(photos), **COMMON, **named, rank=1) as second,
-        sutler.Loader(dataset(photos), **COMMON, **named, rank=1, seed=3) as wrong,
+        sutler.Loader(dataset(photos), **named | {"rank": 0}) as first,
+        sutler.Loader(dataset(photos), **named) as second,
     ):
         assert len(batches(first)) == len(batches(second))
-        with pytest.raises(ValueError, match=r"a job named \"vision\" runs with seed 0, this one asks for 3"):
-            iter(wrong)
+        for differently, message in differences:
+            with (
+                sutler.Loader(dataset(photos), **named | differently) as wrong,
+                pytest.raises(
+                    ValueError, match=rf'a job named "vision" runs with {message}; ranks of one job'
+                ),
+            ):
+                next(iter(wrong))
+        assert len(batches(first)) == len(batches(second))
 
 
 def test_a_dataset_that_has_changed_is_refused(agent: Agent, own_photos: Path) -> None:
@@ -667,6 +684,10 @@ def test_jobs_share_what_is_prepared(photos: Path, tmp_path: Path) -> None:
         assert reads < 0.6
         (pool,) = agent.status()["shared"]["pools"]
         assert pool["served"]["taken"] == sum(each["served"]["augmented"] for each in figures)
+        for loader in loaders:
+            loader.close()
+        agent.wait_for(lambda jobs: not jobs)
+        assert agent.status()["shared"]["window_bytes_max"] == 0, "nobody is left to share"
 
 
 def test_an_augmented_share_of_the_memory_is_the_window(photos: Path, tmp_path: Path) -> None:

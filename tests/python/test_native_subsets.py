@@ -14,7 +14,9 @@ from sutler import transforms as T  # noqa: N812 - as users write it
 from sutler._backend import NativeBackend
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Subset, random_split
 
-PART = [7, 3, 3, 40, 12, 0, 25, -1, 18, 30, 5]
+PART = [7, 3, 22, 40, 12, 0, 25, -2, 18, 30, 5]
+#: Two samples come twice, one of them under two names.
+REPEATED = [7, 3, 3, 40, 12, 0, 25, -1, 18, 30, 5]
 
 
 def equal(ours: Any, theirs: Any) -> bool:
@@ -51,7 +53,7 @@ def in_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         {"batch_size": 4, "drop_last": True},
         {"batch_size": None},
         {"batch_size": 3, "sampler": [10, 0, -2, 2]},
-        {"batch_sampler": [[0, 1, 2], [7], [10, -1]]},
+        {"batch_sampler": [[0, 1, 2], [7], [10, -2]]},
         {"batch_sampler": BatchSampler(range(11), 4, False)},
     ],
     ids=str,
@@ -127,7 +129,7 @@ def test_ranks_share_a_subset_as_pytorchs_sampler_would(augmented: sutler.ImageF
 def test_a_subset_resumes_at_every_batch(
     augmented: sutler.ImageFolder, order: Literal["strict", "ready"], sampler: list[int] | None
 ) -> None:
-    subset = Subset(augmented, PART)
+    subset = Subset(augmented, REPEATED)
 
     def make() -> sutler.Loader:
         shuffle = None if sampler else True
@@ -155,6 +157,18 @@ def test_a_subset_resumes_at_every_batch(
         assert sorted(served(before) + rest) == whole
 
 
+def test_a_sample_that_comes_twice_is_augmented_anew(augmented: sutler.ImageFolder) -> None:
+    def images(dataset: Any, workers: int, **arguments: Any) -> list[bytes]:
+        with sutler.Loader(dataset, 4, num_workers=workers, return_ids=True, **arguments) as loader:
+            return [image for _, image in served(loader)]
+
+    in_place = images(Subset(augmented, REPEATED), 1)
+    assert len(set(in_place)) == len(REPEATED)
+    assert images(Subset(augmented, REPEATED), 3) == in_place
+    assert images(augmented, 2, sampler=REPEATED) == in_place, "drawn by a sampler in the same order"
+    assert images(Subset(augmented, PART), 2, sampler=[1, 3, 1]) == [in_place[1], in_place[3], in_place[2]]
+
+
 def test_a_state_of_another_part_is_refused(augmented: sutler.ImageFolder) -> None:
     first, second = Subset(augmented, PART), Subset(augmented, PART[::-1])
     with sutler.Loader(first) as one, sutler.Loader(second) as other, sutler.Loader(augmented) as whole:
@@ -179,7 +193,7 @@ def test_transforms_and_labels_in_python_are_those_of_the_dataset(photos: Path) 
         T.Compose([T.Resize(20), T.CenterCrop(20), T.ToDtype("float32"), T.Lambda(lambda image: image + 1)]),
         target_transform=lambda label: label * 10,
     )
-    subset = Subset(dataset, PART)
+    subset = Subset(dataset, REPEATED)
     theirs = next(iter(DataLoader(subset, batch_size=11)))
     with sutler.Loader(subset, batch_size=11, return_ids=True) as loader:
         images, labels, ids = next(iter(loader))

@@ -59,7 +59,7 @@ def test_a_plan_says_what_is_best_and_of_which_measurements(dataset: sutler.Imag
     assert plan.best.predicted == pytest.approx(max(each.predicted for each in plan.splits))
     assert plan.best.predicted == plan.predicted(plan.best.split)
     assert plan.best.bound_by in ("storage", "cache", "processors")
-    assert plan.best.split in str(plan)
+    assert f'Use cache=sutler.Cache(1048576, split="{plan.best.split}")' in str(plan)
     assert "published model" in str(plan)
     assert json.loads(plan.to_json())["best"]["split"] == plan.best.split
     with pytest.raises(ValueError, match="add up to 100"):
@@ -74,8 +74,10 @@ def test_a_device_can_be_what_binds(dataset: sutler.ImageFolder) -> None:
 
 
 def test_room_for_everything_and_a_single_sample(photos: Path, tmp_path: Path) -> None:
-    roomy = sutler.plan(sutler.ImageFolder(photos), memory="1GiB", time=0.1)
+    roomy = sutler.plan(sutler.ImageFolder(photos), memory="4096TiB", time=0.1)
     assert roomy.best.bound_by != "storage"
+    assert "4096.0 TiB is more than the" in str(roomy)
+    assert "Use cache" not in str(roomy)
     make_photos(tmp_path, 1, 1)
     single = sutler.plan(sutler.ImageFolder(tmp_path), memory="1MiB", time=0.1)
     assert single.profile["samples"] == 1

@@ -223,6 +223,17 @@ def test_a_wrong_lateness_is_refused(wrong: int) -> None:
         make(lateness=wrong)
 
 
+@pytest.mark.filterwarnings("ignore:This loader will start")
+@pytest.mark.parametrize(
+    ("workers", "factor", "lateness"), [(0, None, 8), (4, None, 8), (16, None, 32), (2, 1, 8), (2, 10, 20)]
+)
+def test_a_sample_may_be_as_late_as_batches_are_prepared_ahead(
+    workers: int, factor: int | None, lateness: int
+) -> None:
+    with Loader(Squares(40), num_workers=workers, prefetch_factor=factor, order="ready") as loader:
+        assert loader.lateness == lateness
+
+
 def test_a_lateness_is_a_number() -> None:
     with pytest.raises(TypeError, match="lateness should be a number of batches"):
         make(lateness=1.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import numpy as np
@@ -169,3 +170,59 @@ def test_a_native_dataset_takes_whole_numbers_only(augmented: sutler.ImageFolder
     loader = sutler.Loader(augmented, batch_size=2, sampler=[0, drawn])
     with pytest.raises(TypeError, match="samples of this dataset are named by integers"):
         list(loader)
+
+
+class Drawing:
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> tuple[int, float]:
+        return index, random.random()
+
+
+class DrawingTogether(Drawing):
+    def __getitems__(self, indices: list[int]) -> list[tuple[int, float]]:
+        return [self[index] for index in indices]
+
+
+def with_noise(samples: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    return [(index, value + random.random()) for index, value in samples]
+
+
+@pytest.mark.parametrize("dataset", [Drawing(), DrawingTogether()], ids=["one by one", "together"])
+@pytest.mark.parametrize("arguments", [{}, {"collate_fn": with_noise}], ids=["default", "collate_fn"])
+@pytest.mark.parametrize("order", ["strict", "ready"])
+def test_a_sample_that_is_drawn_again_has_random_numbers_of_its_own(
+    dataset: Any, arguments: dict[str, Any], order: Any
+) -> None:
+    drawn = [3, 4, 3, 4, 3, 5, 3, 3]
+
+    def pairs(batches: Any) -> list[tuple[int, float]]:
+        found = []
+        for batch in batches:
+            found += batch if arguments else zip(*(column.tolist() for column in batch), strict=True)
+        return sorted(found)
+
+    def make(workers: int) -> Loader:
+        return Loader(dataset, 2, sampler=drawn, num_workers=workers, order=order, **arguments)
+
+    with make(0) as loader:
+        expected = pairs(loader)
+    assert len({value for _, value in expected}) == len(drawn)
+    with make(2) as loader:
+        assert pairs(loader) == expected
+    with make(0) as loader:
+        iterator = iter(loader)
+        before = [next(iterator), next(iterator)]
+        state = loader.state_dict()
+    with make(0) as loader:
+        loader.load_state_dict(state)
+        assert pairs([*before, *loader]) == expected
+
+
+def test_a_first_draw_is_as_it_is_without_repeats() -> None:
+    with Loader(Drawing(), 6) as loader:
+        _, without = next(iter(loader))
+    with Loader(Drawing(), 6, sampler=[5, 2, 2, 0, 5, 1]) as loader:
+        _, with_repeats = next(iter(loader))
+    assert with_repeats[[0, 1, 3, 5]].tolist() == without[[5, 2, 0, 1]].tolist()

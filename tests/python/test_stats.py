@@ -23,6 +23,7 @@ KEYS = {
     "unique_fraction",
     "stages",
     "workers",
+    "batches_ahead",
     "memory_bytes",
 }
 

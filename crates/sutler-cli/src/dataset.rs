@@ -238,6 +238,7 @@ impl JobArguments {
             order,
             batch_size: self.batch_size as usize,
             batches_ahead,
+            ahead_grows: false,
             batches_held: 2,
             errors: ErrorPolicy::Skip,
             in_step: false,

@@ -7,7 +7,7 @@ use serde_json::json;
 use sutler_core::plan::{Answers, Comparison};
 use sutler_engine::{ProfileRequest, measure_profile};
 use sutler_media::Limits;
-use sutler_store::cache::parse_size;
+use sutler_store::cache::{MemoryLimit, memory_limit, parse_size};
 use sutler_store::{Files, Io};
 
 use crate::dataset::{DatasetPath, JobArguments, open};
@@ -88,7 +88,7 @@ impl Plan {
                 .collect();
             report::print(&format!("{facts:#}\n"));
         } else {
-            report::print(&story(&comparison));
+            report::print(&story(&comparison, memory_limit().as_ref()));
             if let Some(complaint) = measured.complaint() {
                 report::print(&format!("{complaint}.\n"));
             }
@@ -97,9 +97,9 @@ impl Plan {
     }
 }
 
-/// What both models say, for a person.
+/// What both models say, for a person whose machine has so much memory.
 #[must_use]
-pub fn story(comparison: &Comparison) -> String {
+pub fn story(comparison: &Comparison, limit: Option<&MemoryLimit>) -> String {
     let Comparison { memory_bytes, profile, ours, published } = comparison;
     let per_s = |bytes: f64| format!("{}/s", report::bytes(bytes as u64));
     let mut text = format!(
@@ -144,10 +144,22 @@ pub fn story(comparison: &Comparison) -> String {
     } else {
         format!("cache=sutler.Cache({memory_bytes}, split=\"{}\")", ours.best.split)
     };
-    text += &format!(
-        "\nUse {remedy}: {:.0} samples/s predicted, bound by {}.\n",
+    let expected = format!(
+        "{:.0} samples/s predicted, bound by {}",
         ours.best.predicted,
-        ours.best.bound_by.unwrap_or("nothing"),
+        ours.best.bound_by.unwrap_or("nothing")
     );
+    text += &match limit.filter(|limit| limit.bytes < *memory_bytes) {
+        // Worth asking before memory is bought, and no cache to be had.
+        Some(limit) => format!(
+            "\nThe best split would be {}: {expected}. But {} is more than the {} that {}, so a cache of that size is \
+             refused here.\n",
+            ours.best.split,
+            report::bytes(*memory_bytes),
+            report::bytes(limit.bytes),
+            limit.of,
+        ),
+        None => format!("\nUse {remedy}: {expected}.\n"),
+    };
     text
 }

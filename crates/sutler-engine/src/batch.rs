@@ -130,6 +130,16 @@ impl OpenBatch {
         }
     }
 
+    /// How much memory the finished batch takes; the most there is where nobody knows, as of a thread's objects.
+    pub fn bytes(&self) -> u64 {
+        let beside = self.outcomes.iter().filter_map(OnceLock::get).map(|outcome| {
+            let own = outcome.own.as_ref().map_or(0, |own| own.data.len());
+            own.saturating_add(outcome.foreign.as_ref().map_or(0, ForeignRow::bytes_beside))
+        });
+        let block = self.memory.as_ref().map_or(0, BatchMemory::len);
+        beside.fold(block, usize::saturating_add) as u64
+    }
+
     /// Whether the sample of a finished row could not be prepared.
     pub fn failed(&self, row: usize) -> bool {
         self.outcomes[row].get().is_none_or(|outcome| outcome.failure.is_some())

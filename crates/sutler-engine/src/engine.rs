@@ -85,6 +85,11 @@ impl State {
         self.runs.iter().any(RunState::is_broken)
     }
 
+    /// Whether workers that had nothing to do may have something now.
+    fn take_deepened(&mut self) -> bool {
+        self.runs.iter_mut().fold(false, |deepened, run| run.take_deepened() | deepened)
+    }
+
     fn take_ticket(&mut self, worker: usize, appetite: usize) -> Option<Ticket> {
         self.take_ticket_of(worker, appetite, true).or_else(|| self.take_ticket_of(worker, appetite, false))
     }
@@ -195,6 +200,9 @@ impl Shared {
                 return Ok(Waited::TimedOut);
             }
             if !self.alone {
+                if run.wait() {
+                    self.work.notify_all();
+                }
                 state = self.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
@@ -232,6 +240,9 @@ impl Shared {
                     continue;
                 }
                 if let Some(ticket) = state.take_ticket(number, tools.appetite()) {
+                    if state.take_deepened() {
+                        self.work.notify_all();
+                    }
                     break ticket;
                 }
                 if state.any_broken() {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sutler_core::{Experience, JobKey};
+use sutler_core::{Depth, Experience, JobKey};
 
 use crate::batch::BlockShape;
 use crate::framed::Frames;
@@ -21,6 +21,8 @@ pub struct JobOptions {
     pub batch_size: usize,
     /// How many batches may be in preparation or waiting to be taken.
     pub batches_ahead: usize,
+    /// Whether there may be more of them where these turn out to be too few ([`Depth`]).
+    pub ahead_grows: bool,
     /// How many delivered batches the consumer usually holds at once; memory for as many is kept ready.
     pub batches_held: usize,
     /// What a bad sample does.
@@ -32,6 +34,15 @@ pub struct JobOptions {
     pub go_on: bool,
     /// In which order the samples of an epoch are served.
     pub order: ServingOrder,
+}
+
+impl JobOptions {
+    /// How many batches are prepared ahead, in the beginning and later.
+    #[must_use]
+    pub fn depth(&self) -> Depth {
+        let depth = if self.ahead_grows { Depth::growing } else { Depth::fixed };
+        depth(self.batches_ahead)
+    }
 }
 
 /// In which order the samples of an epoch are served.
@@ -72,6 +83,8 @@ pub struct Job {
     /// The same where pictures are framed.
     pub(crate) frames: Option<Arc<Frames>>,
     pub(crate) metrics: Metrics,
+    /// How many batches are prepared ahead: an epoch begins with as many as the one before it came to.
+    depth: Mutex<Depth>,
     /// What samples have taken, in this epoch and those before.
     experience: Mutex<Experience>,
     /// How long what counts as slow takes, in microseconds; for workers, which look between transforms and shall not wait
@@ -124,22 +137,22 @@ impl Job {
     fn with_memory(
         preparation: Arc<dyn Preparation>,
         options: JobOptions,
-        memory: impl FnOnce(usize, usize) -> Result<Arc<Arena>, ArenaError>,
+        memory: impl Fn(usize, usize) -> Result<Arc<Arena>, ArenaError>,
     ) -> Result<Arc<Self>, ArenaError> {
         let shape = BlockShape::of(&*preparation);
-        // With no batch ahead none would ever be begun.
-        let options = JobOptions { batches_ahead: options.batches_ahead.max(1), ..options };
+        let depth = options.depth();
         let arena = match shape.row {
             RowSpec::Fixed { .. } => {
                 let bytes = shape.bytes(options.batch_size).ok_or_else(|| ArenaError {
                     bytes: usize::MAX,
                     source: std::io::Error::other("more bytes than the address space has"),
                 })?;
-                Some(memory(bytes, options.batches_ahead + options.batches_held)?)
+                Some(Arena::reserve(bytes, &depth, options.batches_held, memory)?)
             }
             RowSpec::Varies => None,
         };
-        let batches = options.batches_ahead + options.batches_held;
+        // What is kept for later batches was some batch's before: there is no more of it than there were batches at a time.
+        let batches = depth.most(1) + options.batches_held;
         let spares = preparation.padding().map(|padding| Spares::new(padding, batches, options.batch_size));
         let frames = preparation.framing().map(|framing| Frames::new(framing, batches, options.batch_size));
         Ok(Arc::new(Self {
@@ -149,6 +162,7 @@ impl Job {
             options,
             arena,
             metrics: Metrics::default(),
+            depth: Mutex::new(depth),
             experience: Mutex::default(),
             slow_after: AtomicU64::new(u64::MAX),
             failures: Mutex::default(),
@@ -212,6 +226,26 @@ impl Job {
     #[must_use]
     pub fn arena(&self) -> Option<&Arc<Arena>> {
         self.arena.as_ref()
+    }
+
+    pub(crate) fn depth(&self) -> MutexGuard<'_, Depth> {
+        self.depth.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many batches may be in preparation or waiting to be taken, as things are.
+    #[must_use]
+    pub fn batches_ahead(&self) -> usize {
+        self.depth().batches()
+    }
+
+    /// How much memory its batches have, where samples have one size: for those ahead as things are, and for those that are held.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let batches = self.batches_ahead() + self.options.batches_held;
+        self.arena.as_ref().map_or(0, |arena| {
+            let (bytes, slots) = arena.slots();
+            bytes * slots.min(batches)
+        })
     }
 
     pub(crate) fn experience(&self) -> MutexGuard<'_, Experience> {

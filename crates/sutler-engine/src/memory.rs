@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use sutler_core::Depth;
 
 /// Rows begin at multiples of this: a cache line, and enough for every vector instruction.
 pub(crate) const ALIGNMENT: usize = 64;
@@ -200,6 +201,22 @@ impl Arena {
             file: Some(file),
             owner: std::process::id(),
         }))
+    }
+
+    /// Memory for the batches of a job, made by `make`: for as many ahead as there may ever be, and so many held. Nothing is taken
+    /// from the system for those that are never used, but it may refuse their addresses; then there is memory for those of the beginning, and
+    /// what is prepared beyond them has a mapping of its own.
+    ///
+    /// # Errors
+    /// When there is no memory for those of the beginning either.
+    pub(crate) fn reserve(
+        slot_bytes: usize,
+        ahead: &Depth,
+        held: usize,
+        make: impl Fn(usize, usize) -> Result<Arc<Self>, ArenaError>,
+    ) -> Result<Arc<Self>, ArenaError> {
+        let most = ahead.most(slot_bytes as u64);
+        make(slot_bytes, most + held).or_else(|_| make(slot_bytes, ahead.batches() + held))
     }
 
     /// A view of another process's shared arena. That process decides which slots are delivered here ([`Arena::adopt`]);
@@ -504,6 +521,23 @@ mod tests {
         drop(arena);
         memory.bytes_mut().fill(7);
         assert!(memory.bytes().iter().all(|&byte| byte == 7));
+    }
+
+    #[test]
+    fn room_for_more_batches_costs_nothing_and_is_done_without_where_it_is_refused() {
+        let depth = Depth::growing(4);
+        let arena = Arena::reserve(1 << 20, &depth, 2, Arena::shared).unwrap();
+        assert_eq!(arena.slots(), (1 << 20, 18));
+        let pages = || rustix::fs::fstat(arena.file().unwrap()).unwrap().st_blocks;
+        assert_eq!(pages(), 0);
+        arena.take(1 << 20).unwrap().bytes_mut().fill(1);
+        assert_eq!(pages() * 512, 1 << 20, "the one slot that was written to");
+        let refuses = |bytes, slots| match slots {
+            6 => Arena::new(bytes, slots),
+            _ => Err(ArenaError { bytes, source: std::io::Error::other("no") }),
+        };
+        assert_eq!(Arena::reserve(4096, &depth, 2, refuses).unwrap().slots(), (4096, 6));
+        assert!(Arena::reserve(4096, &depth, 3, refuses).is_err());
     }
 
     #[test]

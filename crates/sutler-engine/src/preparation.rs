@@ -413,6 +413,18 @@ pub struct ForeignRow {
     pub payload: Parcel,
 }
 
+impl ForeignRow {
+    /// How much memory it takes beside the batch's; the most there is where that is not known.
+    pub(crate) fn bytes_beside(&self) -> usize {
+        match &self.payload {
+            Parcel::Bytes(bytes) => bytes.len(),
+            // What is left of a sample without its arrays is little.
+            Parcel::Object(_) if self.in_block => 0,
+            Parcel::Object(_) => usize::MAX,
+        }
+    }
+}
+
 /// Something that a preparer leaves for whoever gets the batch. The engine does not look into it.
 #[derive(Clone, Debug)]
 pub enum Parcel {

@@ -53,6 +53,14 @@ pub(crate) struct RunState {
     opened: u64,
     /// Who makes room for whom.
     traffic: Traffic,
+    /// How many batches may be in the making, as the job has it.
+    ahead: usize,
+    /// Whether the consumer has found no batch ready since it took the latest one.
+    waited_for: bool,
+    /// Whether a worker has found nothing to begin since then, though there is more to the epoch.
+    held_up: bool,
+    /// Whether more may be begun than workers that have nothing to do know of.
+    deepened: bool,
     /// Whether the consumer has asked for a batch.
     asked: bool,
     /// Whether an earlier epoch of the same job is still being served.
@@ -72,6 +80,10 @@ impl RunState {
         let mut state = Self {
             id,
             membership,
+            ahead: job.batches_ahead(),
+            waited_for: false,
+            held_up: false,
+            deepened: false,
             job,
             plan,
             epoch,
@@ -116,6 +128,15 @@ impl RunState {
     /// What `worker` is to prepare next, at most `appetite` samples, or `None` while the row of batches is full or the plan
     /// is at its end.
     pub fn take_ticket(&mut self, worker: usize, appetite: usize, threads: usize) -> Option<Ticket> {
+        let ticket = self.take_in_reach(worker, appetite, threads);
+        if ticket.is_some() || !self.is_full() {
+            return ticket;
+        }
+        self.held_up = true;
+        if self.deepen() { self.take_in_reach(worker, appetite, threads) } else { None }
+    }
+
+    fn take_in_reach(&mut self, worker: usize, appetite: usize, threads: usize) -> Option<Ticket> {
         if self.broken.is_some() {
             return None;
         }
@@ -200,8 +221,43 @@ impl RunState {
 
     /// How many batches may be in the making: half of them where the other half is the epoch's before.
     fn batches_ahead(&self) -> usize {
-        let all = self.job.options.batches_ahead;
-        if self.following { (all / 2).max(1) } else { all }
+        if self.following { (self.ahead / 2).max(1) } else { self.ahead }
+    }
+
+    /// Whether nothing can be begun because as many batches are in the making as may be.
+    fn is_full(&self) -> bool {
+        let is_open = self.plan.is_open();
+        if self.late.is_some() {
+            let window = self.late_window();
+            return self.next_id >= window && (is_open || window < self.plan.steps());
+        }
+        let more = is_open || self.next_batch < self.plan.batches();
+        more && self.in_flight.len() >= self.batches_ahead()
+    }
+
+    /// The consumer finds no batch ready. True when workers that have nothing to do may begin something now.
+    pub fn wait(&mut self) -> bool {
+        self.waited_for = true;
+        self.deepen()
+    }
+
+    /// Whether more could be begun since this was last asked, for workers that have nothing to do.
+    pub fn take_deepened(&mut self) -> bool {
+        std::mem::take(&mut self.deepened)
+    }
+
+    /// Lets more batches be prepared ahead, if it is for want of them that somebody waits. What is not there when the first batch is
+    /// waited for says nothing: workers may have been started one after the other.
+    fn deepen(&mut self) -> bool {
+        if !self.waited_for || !self.held_up || self.delivered == 0 {
+            return false;
+        }
+        let mut depth = self.job.depth();
+        let grown = depth.grow();
+        self.ahead = depth.batches();
+        self.held_up &= !grown;
+        self.deepened |= grown;
+        grown
     }
 
     /// Steps before this one may be begun: no more than there are rows in the batches ahead, so that each is sure to
@@ -380,6 +436,7 @@ impl RunState {
             let entry = self.in_flight.remove(index)?;
             self.settle(&entry);
             self.delivered += 1;
+            (self.waited_for, self.held_up) = (false, false);
             if let Some(assembly) = &mut self.late {
                 assembly.leave();
             }
@@ -418,5 +475,9 @@ impl RunState {
             }
         }
         self.job.publish(&experience);
+        drop(experience);
+        let mut depth = self.job.depth();
+        depth.deliver(entry.batch.bytes());
+        self.ahead = depth.batches();
     }
 }

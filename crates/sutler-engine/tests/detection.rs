@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sutler_core::SampleId;
+use sutler_core::{Draw, SampleId};
 use sutler_engine::{
     Boundary, DetectionPreparation, ImagePreparation, NoBoundary, OwnSample, Preparation, Progress,
     SampleRecord, Target, take_boxes,
@@ -82,17 +82,18 @@ fn what_is_put_aside_comes_out_the_same() {
     let preparation = preparation(folder.path(), OPERATIONS).unwrap();
     let (mut first, mut second) = (preparation.preparer(), preparation.preparer());
     let mut flips = 0;
-    for (sample, epoch) in (0..3).flat_map(|sample| (0..6).map(move |epoch| (SampleId(sample), epoch))) {
+    let draws = (0..3).flat_map(|sample| (0..6).map(move |epoch| (SampleId(sample), Draw::first(epoch))));
+    for (sample, draw) in draws {
         let (mut straight, mut resumed) = (OwnSample::default(), OwnSample::default());
         let mut record = SampleRecord::start();
-        first.prepare(sample, epoch, &mut Target::Own(&mut straight), &mut record).unwrap();
+        first.prepare(sample, draw, &mut Target::Own(&mut straight), &mut record).unwrap();
 
         let mut nowhere = OwnSample::default();
         let target = &mut Target::Own(&mut nowhere);
-        let progress = first.prepare_in_steps(sample, epoch, target, &mut record, &mut Always).unwrap();
+        let progress = first.prepare_in_steps(sample, draw, target, &mut record, &mut Always).unwrap();
         let Progress::Parked(unfinished) = progress else { panic!("it was told to make room") };
         // The first worker goes on to another sample before the second takes this one up.
-        first.prepare(SampleId(2 - sample.0), epoch, &mut Target::Own(&mut nowhere), &mut record).unwrap();
+        first.prepare(SampleId(2 - sample.0), draw, &mut Target::Own(&mut nowhere), &mut record).unwrap();
         let target = &mut Target::Own(&mut resumed);
         let progress = second.go_on(unfinished, sample, target, &mut record, &mut NoBoundary).unwrap();
         assert!(matches!(progress, Progress::Finished));
@@ -119,7 +120,7 @@ fn a_picture_of_another_size_fails_with_both() {
     let mut sample = OwnSample::default();
     let failure = preparation
         .preparer()
-        .prepare(SampleId(3), 0, &mut Target::Own(&mut sample), &mut SampleRecord::start())
+        .prepare(SampleId(3), Draw::first(0), &mut Target::Own(&mut sample), &mut SampleRecord::start())
         .unwrap_err();
     assert_eq!(failure.kind, "annotation");
     assert!(failure.path.ends_with("3.ppm"));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use sutler_core::{JobCursor, Shard};
-use sutler_engine::Engine;
+use sutler_engine::{Engine, JobOptions};
 
 use support::{Fake, drain, drawn_batches, epoch, job, options, plan, whole};
 
@@ -20,7 +20,7 @@ proptest! {
     #[test]
     fn ranks_together_serve_every_sample(
         samples in 0u32..120, batch_size in 1u32..30, threads in threads(), world in 1u32..5, drop_last: bool,
-        ahead in 1usize..5, row_bytes in prop_oneof![Just(0usize), Just(5), Just(200)],
+        ahead in 1usize..5, row_bytes in prop_oneof![Just(0usize), Just(5), Just(200)], ahead_grows: bool,
     ) {
         let fake = Arc::new(Fake::fixed(row_bytes).sleeping(200));
         let mut counts = vec![0u32; samples as usize];
@@ -28,7 +28,8 @@ proptest! {
         for rank in 0..world {
             let plan = plan(samples, batch_size, drop_last, Shard::new(rank, world).unwrap(), JobCursor::start_of(4));
             let expected = plan.batches();
-            let delivered = epoch(&fake, options(batch_size as usize, ahead), plan, 4, threads);
+            let options = JobOptions { ahead_grows, ..options(batch_size as usize, ahead) };
+            let delivered = epoch(&fake, options, plan, 4, threads);
             prop_assert_eq!(delivered.len() as u64, expected);
             lengths.push(delivered.iter().map(|batch| batch.ids.len()).collect::<Vec<_>>());
             for id in delivered.iter().flat_map(|batch| &batch.ids) {

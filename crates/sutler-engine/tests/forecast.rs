@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use sutler_core::{Experience, Hints, SampleId, SampleRng, StepTimes};
+use sutler_core::{Draw, Experience, Hints, SampleId, SampleRng, StepTimes};
 use sutler_engine::{ImagePreparation, OwnSample, Preparation, SampleRecord, Target};
 use sutler_media::{Layout, Limits, Pipeline, PipelineOptions};
 use sutler_store::{Files, FolderOptions, Io, Listing, Silent};
@@ -45,7 +45,7 @@ fn errors(preparation: &ImagePreparation, samples: u32) -> [f64; 2] {
         let least = (0..3).map(|_| {
             let begun = processor_time();
             record = SampleRecord::start();
-            preparer.prepare(sample, epoch, &mut Target::Own(&mut own), &mut record).unwrap();
+            preparer.prepare(sample, Draw::first(epoch), &mut Target::Own(&mut own), &mut record).unwrap();
             (processor_time() - begun).as_micros() as u64
         });
         (least.min().unwrap(), record)
@@ -54,7 +54,7 @@ fn errors(preparation: &ImagePreparation, samples: u32) -> [f64; 2] {
     let mut errors = [0.0; 2];
     for epoch in 0..EPOCHS {
         for sample in (0..samples).map(SampleId) {
-            let hints = preparation.hints(sample, epoch);
+            let hints = preparation.hints(sample, Draw::first(epoch));
             let size = Hints { size: hints.size, ..Hints::default() };
             let (took, record) = work(sample, epoch);
             if epoch > 0 {

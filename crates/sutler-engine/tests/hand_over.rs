@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sutler_core::{JobCursor, SampleId, SampleRng};
+use sutler_core::{Draw, JobCursor, SampleId, SampleRng};
 use sutler_engine::{
     AudioPreparation, Boundary, Engine, ErrorPolicy, ImagePreparation, JobOptions, NoBoundary, OwnSample,
     Place, Preparation, Progress, SampleRecord, ServingOrder, Target,
@@ -138,7 +138,8 @@ fn prepared(preparation: &dyn Preparation, sample: u32, apart: bool) -> (OwnSamp
     let mut handed_over = 0;
     let mut place = Target::Own(&mut own);
     let place: &mut dyn Place = &mut place;
-    let first = preparation.preparer().prepare_in_steps(sample, 3, place, &mut record, &mut *boundary);
+    let first =
+        preparation.preparer().prepare_in_steps(sample, Draw::first(3), place, &mut record, &mut *boundary);
     let mut progress = first.unwrap();
     let mut others = [preparation.preparer(), preparation.preparer()];
     while let Progress::Parked(unfinished) = progress {

@@ -29,7 +29,7 @@ proptest! {
     #[test]
     fn every_sample_once_and_none_too_late(
         samples in 1u32..120, batch_size in 1u32..12, threads in 0usize..6, ahead in 1usize..5, lateness in 0u32..5,
-        world in 1u32..3, drop_last: bool, row_bytes in prop_oneof![Just(0usize), Just(5), Just(200)],
+        world in 1u32..3, drop_last: bool, row_bytes in prop_oneof![Just(0usize), Just(5), Just(200)], ahead_grows: bool,
     ) {
         let fake = Arc::new(Fake::fixed(row_bytes).sleeping(300));
         for rank in 0..world {
@@ -38,7 +38,7 @@ proptest! {
             let expected: Vec<Vec<u32>> =
                 (0..planned.batches()).map(|k| planned.batch(k).samples.iter().map(|id| id.0).collect()).collect();
             let engine = Engine::new(threads).unwrap();
-            let job = job(&fake, ready(batch_size, ahead, lateness));
+            let job = job(&fake, JobOptions { ahead_grows, ..ready(batch_size, ahead, lateness) });
             let mut run = engine.start(&job, planned, 4);
             let mut served = Vec::new();
             while let Some(batch) = next(&mut run).unwrap() {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use support::{next, options, whole};
-use sutler_core::SampleId;
+use sutler_core::{Draw, SampleId};
 use sutler_engine::{
     Engine, Failure, Handling, Job, JobOptions, Place, Preparation, Preparer, RowSpec, SampleRecord, Stalls,
     Target,
@@ -45,7 +45,7 @@ impl Preparer for Delays {
     fn prepare(
         &mut self,
         _: SampleId,
-        _: u32,
+        _: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {

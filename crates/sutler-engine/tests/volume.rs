@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sutler_core::SampleId;
+use sutler_core::{Draw, SampleId};
 use sutler_engine::{
     Boundary, Engine, ErrorPolicy, Job, JobOptions, Next, OwnSample, Preparation, Progress, SampleRecord,
     ServingOrder, Target, VolumePreparation,
@@ -131,7 +131,7 @@ fn prepare(preparation: &VolumePreparation, epoch: u32) -> (OwnSample, SampleRec
     let mut sample = OwnSample::default();
     let mut record = SampleRecord::start();
     let mut preparer = preparation.preparer();
-    preparer.prepare(SampleId(0), epoch, &mut Target::Own(&mut sample), &mut record).unwrap();
+    preparer.prepare(SampleId(0), Draw::first(epoch), &mut Target::Own(&mut sample), &mut record).unwrap();
     (sample, record)
 }
 
@@ -199,15 +199,18 @@ fn a_volume_that_is_put_aside_at_every_step_comes_out_the_same() {
         let (mut found, mut record) = (OwnSample::default(), SampleRecord::start());
         let mut place = Target::Own(&mut found);
         let mut steps = 0;
-        let mut progress =
-            workers[0].prepare_in_steps(SampleId(0), epoch, &mut place, &mut record, &mut Always).unwrap();
+        let mut progress = workers[0]
+            .prepare_in_steps(SampleId(0), Draw::first(epoch), &mut place, &mut record, &mut Always)
+            .unwrap();
         while let Progress::Parked(unfinished) = progress {
             steps += 1;
             // Another worker goes on, and has prepared another volume in between.
             let worker = &mut workers[steps % 2];
             let mut other = OwnSample::default();
             let mut other_record = SampleRecord::start();
-            worker.prepare(SampleId(1), epoch, &mut Target::Own(&mut other), &mut other_record).unwrap();
+            worker
+                .prepare(SampleId(1), Draw::first(epoch), &mut Target::Own(&mut other), &mut other_record)
+                .unwrap();
             progress = worker.go_on(unfinished, SampleId(0), &mut place, &mut record, &mut Always).unwrap();
         }
         assert_eq!(steps, 3, "before each operation but the crop, which is done at reading");

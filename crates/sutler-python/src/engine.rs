@@ -277,11 +277,12 @@ impl Job {
     /// it anew and returns the way to it, `is_alive` to tell whether it runs, `post_mortem` how it ended. Where they are `elastic`, workers come and
     /// go with the engine's threads.
     #[staticmethod]
-    #[pyo3(signature = (*, batch_size, batches_ahead, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, elastic=false, cache=None, hand_over=false))]
+    #[pyo3(signature = (*, batch_size, batches_ahead, ahead_grows, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, elastic=false, cache=None, hand_over=false))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_processes(
         batch_size: usize,
         batches_ahead: usize,
+        ahead_grows: bool,
         batches_held: usize,
         in_step: bool,
         whole_batches: bool,
@@ -297,24 +298,26 @@ impl Job {
         hand_over: bool,
     ) -> PyResult<Self> {
         let policy = parse_policy(errors, errors_max, errors_rate)?;
-        let processes = ProcessPreparation::new(ProcessOptions {
-            revive: Arc::new(PythonRevive { revive, is_alive, post_mortem }),
-            retry: policy != PolicySpec::Raise,
-            slots: batches_ahead + batches_held,
-            whole_batches,
-            elastic,
-            cache: cache.map(|cache| Arc::clone(&cache.inner)),
-            hand_over,
-        });
         let options = JobOptions {
             batch_size,
             batches_ahead,
+            ahead_grows,
             batches_held,
             errors: policy.into(),
             go_on: true,
             in_step,
             order: serving_order(lateness),
         };
+        let processes = ProcessPreparation::new(ProcessOptions {
+            revive: Arc::new(PythonRevive { revive, is_alive, post_mortem }),
+            retry: policy != PolicySpec::Raise,
+            ahead: options.depth(),
+            held: batches_held,
+            whole_batches,
+            elastic,
+            cache: cache.map(|cache| Arc::clone(&cache.inner)),
+            hand_over,
+        });
         let inner = sutler_engine::Job::new(Arc::new(processes.clone()), options)
             .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
         let output = OutputSpec { dtype: DType::U8, size: None };
@@ -328,12 +331,13 @@ impl Job {
     /// A job whose samples are lines of text, or blocks of them, in another order in every epoch if there is a seed to `shuffle` by. Lines are
     /// padded with the token `pad` to a multiple of `pad_multiple`, where it is given.
     #[staticmethod]
-    #[pyo3(signature = (text, *, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shuffle=None, pad=None, pad_multiple=1, cache=None))]
+    #[pyo3(signature = (text, *, batch_size, batches_ahead, ahead_grows, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shuffle=None, pad=None, pad_multiple=1, cache=None))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     fn with_text(
         text: &Text,
         batch_size: usize,
         batches_ahead: usize,
+        ahead_grows: bool,
         batches_held: usize,
         in_step: bool,
         errors: &str,
@@ -350,6 +354,7 @@ impl Job {
         let options = JobOptions {
             batch_size,
             batches_ahead,
+            ahead_grows,
             batches_held,
             errors: parse_policy(errors, errors_max, errors_rate)?.into(),
             go_on: false,
@@ -406,7 +411,7 @@ impl Job {
     /// has a window of its own, and the others name it in `shares_with`.
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
-    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, pad=None, frame=None, cache=None, agent=None, name=None, window_bytes=0, shares_with=None))]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, ahead_grows, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, pad=None, frame=None, cache=None, agent=None, name=None, window_bytes=0, shares_with=None))]
     fn new(
         py: Python<'_>,
         dataset: &Dataset,
@@ -415,6 +420,7 @@ impl Job {
         channels_last: bool,
         batch_size: usize,
         batches_ahead: usize,
+        ahead_grows: bool,
         batches_held: usize,
         in_step: bool,
         errors: &str,
@@ -440,6 +446,7 @@ impl Job {
             seed,
             batch_size,
             batches_ahead,
+            ahead_grows,
             batches_held,
             in_step,
             errors: parse_policy(errors, errors_max, errors_rate)?,
@@ -491,6 +498,24 @@ impl Job {
         match &self.work {
             Work::Here(job) => job.arena().map(|arena| arena.range()),
             Work::Agent(job) => job.arena().map(|arena| arena.range()),
+        }
+    }
+
+    /// How many batches are prepared ahead, as things are.
+    #[getter]
+    fn batches_ahead(&self) -> usize {
+        match &self.work {
+            Work::Here(job) => job.batches_ahead(),
+            Work::Agent(job) => job.spec().batches_ahead,
+        }
+    }
+
+    /// How much memory its batches have, where samples have one size.
+    #[getter]
+    fn memory_bytes(&self) -> usize {
+        match &self.work {
+            Work::Here(job) => job.memory_bytes(),
+            Work::Agent(job) => job.arena().map_or(0, |arena| arena.range().1),
         }
     }
 

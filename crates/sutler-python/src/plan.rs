@@ -56,7 +56,7 @@ pub fn measure_profile(
 pub fn compare_plans(profile: &str, memory: u64) -> PyResult<(String, String)> {
     let profile: Profile = serde_json::from_str(profile).map_err(value_error)?;
     let comparison = Comparison::new(&profile, memory).map_err(value_error)?;
-    let text = sutler_cli::plan::story(&comparison);
+    let text = sutler_cli::plan::story(&comparison, sutler_store::cache::memory_limit().as_ref());
     Ok((serde_json::to_string(&comparison).map_err(value_error)?, text))
 }
 

@@ -21,7 +21,7 @@ use crate::message::{Answer, Answered, HELLO, Refusal};
 use crate::rendezvous::{BindError, Rendezvous, trusted_peer};
 use crate::session::Session;
 use crate::shelf::{Shelf, ShelfOptions};
-use crate::spec::JobSpec;
+use crate::spec::{JobSpec, SequenceSpec};
 
 /// How often the agent looks what of its memory is still of use.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -68,6 +68,8 @@ pub enum AgentError {
 pub struct JobEntry {
     pub spec: JobSpec,
     pub job: Weak<Job>,
+    /// The order of its latest epoch.
+    sequence: Option<SequenceSpec>,
     /// How many batches the client holds.
     pub held: usize,
     /// How far its latest epoch is.
@@ -77,7 +79,14 @@ pub struct JobEntry {
 
 impl JobEntry {
     pub fn new(spec: JobSpec, job: &Arc<Job>) -> Self {
-        Self { spec, job: Arc::downgrade(job), held: 0, progress: None, pace: Pace::default() }
+        Self {
+            spec,
+            job: Arc::downgrade(job),
+            sequence: None,
+            held: 0,
+            progress: None,
+            pace: Pace::default(),
+        }
     }
 }
 
@@ -172,18 +181,31 @@ impl Agent {
     /// Writes a client's job down, unless it contradicts another one of its name.
     pub(crate) fn enter(&self, client: u64, entry: JobEntry) -> Result<(), String> {
         let mut jobs = self.jobs();
-        if let Some(name) = &entry.spec.name {
-            let namesakes = jobs.values().filter(|other| other.spec.name.as_ref() == Some(name));
-            if let Some((argument, ours, theirs)) =
-                namesakes.map(|other| entry.spec.difference(&other.spec)).find_map(|difference| difference)
-            {
-                return Err(format!(
-                    "a job named {name:?} runs with {argument} {theirs}, this one asks for {ours}; ranks of one job need \
-                     the same arguments, and another job needs another job_name"
-                ));
-            }
+        let spec = &entry.spec;
+        let mut namesakes = jobs.values().filter(|other| spec.name.is_some() && other.spec.name == spec.name);
+        if let Some(contradiction) = namesakes.find_map(|other| spec.contradicts(&other.spec)) {
+            return Err(contradiction);
         }
         jobs.insert(client, entry);
+        Ok(())
+    }
+
+    /// Writes down in which order a client's job has its samples, unless that contradicts another job of its name.
+    pub(crate) fn begin(&self, client: u64, sequence: SequenceSpec) -> Result<(), String> {
+        let mut jobs = self.jobs();
+        let name = jobs.get(&client).and_then(|entry| entry.spec.name.clone());
+        if let Some(name) = &name {
+            let mut namesakes = jobs
+                .iter()
+                .filter(|(number, other)| **number != client && other.spec.name.as_ref() == Some(name))
+                .filter_map(|(_, other)| other.sequence);
+            if let Some(contradiction) = namesakes.find_map(|theirs| sequence.contradicts(&theirs, name)) {
+                return Err(contradiction);
+            }
+        }
+        if let Some(entry) = jobs.get_mut(&client) {
+            entry.sequence = Some(sequence);
+        }
         Ok(())
     }
 

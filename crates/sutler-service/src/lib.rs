@@ -17,6 +17,7 @@ mod exposition;
 mod figures;
 mod http;
 mod message;
+mod namesakes;
 mod remote_run;
 mod rendezvous;
 mod session;

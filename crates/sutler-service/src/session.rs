@@ -103,6 +103,9 @@ impl<'a> Session<'a> {
             Request::Open { job } => self.open(*job)?,
             Request::Start { run, epoch } => {
                 let job = self.job.as_ref().ok_or_else(no_job)?;
+                self.agent
+                    .begin(self.number, epoch.sequence)
+                    .map_err(|reason| Refused(Refusal::Value, reason))?;
                 let mut started = epoch
                     .check_part(self.samples)
                     .and_then(|()| epoch.start(self.agent.engine(), job))

@@ -273,6 +273,10 @@ pub struct JobSpec {
     pub batch_size: usize,
     /// How many batches may be in preparation or waiting to be taken.
     pub batches_ahead: usize,
+    /// Whether there may be more of them where these turn out to be too few. Not for an agent to know, which many jobs
+    /// share the memory of.
+    #[serde(skip)]
+    pub ahead_grows: bool,
     /// How many delivered batches the client usually holds at once.
     pub batches_held: usize,
     /// Whether other ranks count on this one to deliver as many batches as they do.
@@ -388,6 +392,7 @@ impl JobSpec {
         let options = JobOptions {
             batch_size: self.batch_size,
             batches_ahead: self.batches_ahead,
+            ahead_grows: self.ahead_grows,
             batches_held: self.batches_held,
             errors: self.errors.into(),
             go_on: false,
@@ -404,28 +409,6 @@ impl JobSpec {
     #[must_use]
     pub fn layout(&self) -> Layout {
         if self.channels_last { Layout::Nhwc } else { Layout::Nchw }
-    }
-
-    /// In what two ranks of one job differ, though they should not: the name of the argument and both values.
-    #[must_use]
-    pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
-        fn pair(ours: &impl std::fmt::Debug, theirs: &impl std::fmt::Debug) -> (String, String) {
-            (format!("{ours:?}"), format!("{theirs:?}"))
-        }
-        [
-            ("dataset", pair(&self.fingerprint, &other.fingerprint)),
-            ("transform", pair(&self.operations, &other.operations)),
-            ("dct_scaling", pair(&self.dct_scaling, &other.dct_scaling)),
-            ("channels_last", pair(&self.channels_last, &other.channels_last)),
-            ("seed", pair(&self.seed, &other.seed)),
-            ("batch_size", pair(&self.batch_size, &other.batch_size)),
-            ("errors", pair(&self.errors, &other.errors)),
-            ("lateness", pair(&self.lateness, &other.lateness)),
-            ("order", pair(&self.shared, &other.shared)),
-        ]
-        .into_iter()
-        .find(|(_, (ours, theirs))| ours != theirs)
-        .map(|(name, (ours, theirs))| (name, ours, theirs))
     }
 }
 

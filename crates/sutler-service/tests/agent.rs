@@ -79,6 +79,7 @@ fn job_spec(folder: &Path, lateness: Option<u32>) -> (JobSpec, Arc<Files>) {
         seed: 5,
         batch_size: 3,
         batches_ahead: 2,
+        ahead_grows: false,
         batches_held: 2,
         in_step: false,
         errors: PolicySpec::Raise,

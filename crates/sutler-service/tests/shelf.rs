@@ -95,6 +95,7 @@ fn job_spec(folder: &Path) -> JobSpec {
         seed: 5,
         batch_size: 4,
         batches_ahead: 2,
+        ahead_grows: false,
         batches_held: 2,
         in_step: false,
         errors: PolicySpec::Raise,

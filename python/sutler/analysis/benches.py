@@ -205,6 +205,11 @@ class Pages:
         self._written = True
 
     @property
+    def known(self) -> bool:
+        """Whether what is fetched can be told apart from what is prepared."""
+        return self.complete and self.bytes > 0
+
+    @property
     def sample_bytes(self) -> float | None:
         """Of an average sample."""
         return self.bytes / len(self._files) if self._files and self.bytes else None

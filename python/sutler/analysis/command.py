@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import threading
 import time
@@ -38,6 +39,9 @@ def run(request: str) -> str | None:
 
 
 def _run(arguments: dict[str, Any]) -> None:
+    for option in ("html", "trace"):
+        if arguments[option] is not None:
+            _check_place(f"--{option}", Path(arguments[option]))
     job = arguments["job"]
     batch_size = job["batch_size"]
     if arguments["accelerator"] is not None:
@@ -73,6 +77,23 @@ def _run(arguments: dict[str, Any]) -> None:
     else:
         show(report.findings)
     sys.stdout.flush()
+
+
+def _check_place(option: str, path: Path) -> None:
+    """Before anything is measured: nobody wants to hear after minutes that the result could not be written.
+
+    Raises:
+        OSError: Nothing can be written there.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(f"{option}: {path} is a folder; name a file in it")
+    folder = path.parent
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{option}: there is no folder {folder} to write {path.name} into; make it first"
+        )
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise PermissionError(f"{option}: {path} may not be written to; name another place")
 
 
 @contextlib.contextmanager

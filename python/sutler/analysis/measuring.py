@@ -12,12 +12,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sutler import _sutler
+from sutler.analysis import doubts
 from sutler.analysis.benches import Batches, Bench, Config, Pages, Probe
 from sutler.analysis.dealing import in_batches, representative
 from sutler.analysis.in_place import of_latest, with_causes
 from sutler.analysis.model import CAUSES, BatchTimes, Interval, Rate
-from sutler.analysis.passes import BATCHES_MIN, NO_STEP, Pass, Series, Step, counted, plain, repeat, run_pass
-from sutler.analysis.proof import device_bytes, processor_seconds
+from sutler.analysis.passes import (
+    BATCHES_MIN,
+    NO_STEP,
+    PROGRESS,
+    Pass,
+    Series,
+    Step,
+    counted,
+    plain,
+    repeat,
+    run_pass,
+)
+from sutler.analysis.proof import device_bytes, processor_seconds, processor_waits
 from sutler.analysis.storing import storage_and_cache, storage_from_passes
 from sutler.analysis.sutler_bench import UNTHROTTLED
 from sutler.cache import DEFAULT_SPLIT
@@ -31,12 +43,22 @@ STRAY_BYTES = 64 << 10
 BATCHES_MAX = 256
 #: How often each of twice as many workers makes a batch where predictions are verified.
 ROUNDS_TO_VERIFY = 5
-#: How many broken samples are named.
-NAMED_MAX = 3
 #: Calls of the user's step before the clock runs.
 STEPS_WARMING_UP = 3
+#: Seconds that a pass takes at the most, if it has enough batches: many passes tell more than long ones, as they also
+#: tell how well their mean is known.
+PASS_SECONDS_MAX = 1.0
+#: Of the time of an analysis, what a pass of a single worker may take. It is the slowest of all.
+PART_ALONE = 1 / 8
 #: How often batches are repeated in a pass at the most.
 REPEATS_MAX = 100
+
+#: What has to be known well for shares to be, in words.
+_DOUBTED = {
+    "step": "the step alone",
+    "memory+step": "training from memory",
+    "real+step": "training as it is",
+}
 
 
 @dataclass
@@ -51,11 +73,13 @@ class Phase:
     workers: int | None = None
     #: How often it goes through the batches in a pass, where samples are in memory and do not wear out.
     repeats: int = 1
+    #: How many samples each of its batches has, where they are not those of the analysis.
+    sizes: list[int] | None = None
     series: Series = field(default_factory=Series)
     last: Pass | None = None
     #: Samples of all passes, those that are not counted included.
     served: int = 0
-    #: Seconds of processors, over all passes.
+    #: Seconds of processors, and of being in line for one, over all passes.
     work_seconds: float = 0.0
     #: Seconds that the trainer waited for finished batches to arrive, where the loader keeps count.
     transport_seconds: float = 0.0
@@ -128,7 +152,7 @@ class Measurement:
             )
         team = self._team(None)
         failures: list[Failure] = []
-        self.pass_seconds = pass_seconds = max(0.05, self.seconds / 30)
+        self.pass_seconds = pass_seconds = min(PASS_SECONDS_MAX, max(0.05, self.seconds / 30))
         with ExitStack() as stack:
             probe = self.open(stack, Config(storage_bytes_per_s=self.storage), drawn)
             started, count = 0.0, 0
@@ -153,19 +177,17 @@ class Measurement:
                     break
             failures = probe.failures()
             if count == 0:
-                raise ValueError(_nothing_good(failures, sum(map(len, drawn))))
+                raise ValueError(doubts.nothing_good(failures, sum(map(len, drawn))))
             each = (time.perf_counter() - started) / max(1, count - 1)
-        if self.step.seconds:
-            fit = max(least, int(pass_seconds / max(self.step.seconds, each)))
+        if step_seconds := self._step_seconds():
+            fit = max(least, int(pass_seconds / max(step_seconds, each)))
             count = min(count, math.ceil(fit / team) * team)
         count = max(1, count - count % team) if count > team else count
         self.batches = self._good(drawn, count, failures)
         self.sizes = [len(batch) for batch in self.batches] or sizes[:count]
+        PROGRESS.info("looks at %d batches with %d samples", len(self.sizes), sum(self.sizes))
         if count <= 2 * team:
-            self.warnings.append(
-                f"There are only {count} batches to look at, so what it takes to get going is part of every figure: "
-                "they say little about a longer run."
-            )
+            self.warnings.append(doubts.few_batches(count))
         samples = bench.samples
         if samples is not None and samples < bench.batch_size:
             self.warnings.append(
@@ -190,7 +212,7 @@ class Measurement:
             self.warnings.append(
                 f"{len(found)} of the {tried} samples that were looked at could not be prepared. The loader leaves "
                 "such samples out, and so does this: they count neither as samples nor as time. "
-                f"{_named(found)} `sutler inspect` lists all that are broken."
+                f"{doubts.named(found)} `sutler inspect` lists all that are broken."
             )
         return good
 
@@ -198,10 +220,6 @@ class Measurement:
         """How many batches are under way at the same time, with so many workers."""
         workers = max(1, self.bench.workers if workers is None else workers)
         return workers if self.bench.whole_batches else -(-workers // max(1, self.bench.batch_size))
-
-    def _counted(self, probe: Probe, workers: int | None = None, repeats: int = 1) -> tuple[int, int]:
-        """Which batches of a pass count."""
-        return counted(len(self.sizes), self._team(workers), probe.ahead, repeats)
 
     def open(self, stack: ExitStack, config: Config, batches: Batches | None = None) -> Probe:
         """A loader over the batches of the analysis."""
@@ -224,7 +242,7 @@ class Measurement:
         rounds = 1 if self.storage is None else 2
         self.counted = (0, len(self.sizes))
         if rounds == 1:
-            self.counted = self._counted(memory)
+            self.counted = counted(len(self.sizes), self._team(None), memory.ahead)
         real, self.cached = self._real_probe()
         ready = self._ready_probe()
         repeats = self._repeats(memory)
@@ -238,26 +256,24 @@ class Measurement:
             phases["ready"] = Phase(ready, NO_STEP, _nothing, repeats=self._repeats(ready))
             phases["ready+step"] = Phase(ready, self.step, _nothing)
         if bench.workers > 1:
-            alone = self.open_in_memory(self._stack, Config(workers=1))
-            phases["alone"] = Phase(alone, NO_STEP, self.into_memory, 1, self._repeats(alone))
+            phases["alone"] = self._alone(memory)
         series |= {name: phase.series for name, phase in phases.items()}
         measures: dict[str, Callable[[], None]] = {"step": lambda: self._step_alone(series["step"])}
         for name, phase in phases.items():
             measures[name] = lambda phase=phase: self.measure(phase)  # type: ignore[misc]
-        self._warm_up()
         repeat(measures, series, self.seconds * 0.7)
         return self._conclude(series, phases)
 
-    def open_in_memory(self, stack: ExitStack, config: Config) -> Probe:
+    def open_in_memory(self, stack: ExitStack, config: Config, batches: Batches | None = None) -> Probe:
         """A loader whose samples are all in memory: in a cache of ours, or in the page cache."""
         if self.keeps:
             config = replace(config, cache_bytes=self._room(), split=DEFAULT_SPLIT)
         if self.native:
             config = replace(config, storage_bytes_per_s=UNTHROTTLED)
-        probe = self.open(stack, config)
+        probe = self.open(stack, config, batches)
         self._go_through(probe)
         kept = probe.kept()
-        if kept is not None and kept[0] and self.keeps:
+        if kept is not None and kept[0] and self.keeps and batches is None:
             self.kept_bytes = kept[1] / kept[0]
         return probe
 
@@ -342,10 +358,31 @@ class Measurement:
         """How often to go through the batches until a pass is long enough to be timed."""
         if self.streams:
             return 1
+        return min(REPEATS_MAX, max(1, math.ceil(self.pass_seconds / self._seconds_from_memory(probe))))
+
+    def _seconds_from_memory(self, probe: Probe) -> float:
         self.into_memory()
         started = time.perf_counter()
         self._go_through(probe)
-        return min(REPEATS_MAX, max(1, math.ceil(self.pass_seconds / (time.perf_counter() - started))))
+        return max(1e-9, time.perf_counter() - started)
+
+    def _alone(self, memory: Probe) -> Phase:
+        """A single worker: on a part of the samples that stands for all of them, as it takes so long."""
+        config = Config(workers=1)
+        if self.streams:
+            return Phase(self.open_in_memory(self._stack, config), NO_STEP, self.into_memory, 1)
+        together = self._seconds_from_memory(memory) / len(self.sizes)
+        each = together * min(self.bench.workers, _sutler.usable_cores())
+        # Two rounds, so that one counts in which each sample comes once, whatever the other has begun with.
+        count = max(BATCHES_MIN // 2, int(self.seconds * PART_ALONE / 2 / each))
+        if count >= len(self.sizes):
+            alone = self.open_in_memory(self._stack, config)
+            return Phase(alone, NO_STEP, self.into_memory, 1, max(2, self._repeats(alone)))
+        sizes = self.sizes[:count]
+        samples = [index for batch in self.batches for index in batch]
+        batches = in_batches(representative(samples, sum(sizes), self.pages.bytes_of), sizes)
+        alone = self.open_in_memory(self._stack, config, batches)
+        return Phase(alone, NO_STEP, self.into_memory, 1, max(2, self._repeats(alone)), sizes)
 
     def into_memory(self) -> None:
         """From now on samples come from memory."""
@@ -363,12 +400,18 @@ class Measurement:
         else:
             self.pages.read()
 
-    def _warm_up(self) -> None:
-        """The first calls of a step compile, choose kernels and find memory, which no later one does."""
-        if self.step.seconds is None:
-            for _ in range(STEPS_WARMING_UP):
-                self.step(self.batch)
-            self.step.settle()
+    def _step_seconds(self) -> float:
+        """Roughly what a step takes. The first calls compile, choose kernels and find memory, as no later one does."""
+        if self.step.seconds is not None:
+            return self.step.seconds
+        for _ in range(STEPS_WARMING_UP):
+            self.step(self.batch)
+        self.step.settle()
+        started = time.perf_counter()
+        for _ in range(STEPS_WARMING_UP):
+            self.step(self.batch)
+        self.step.settle()
+        return (time.perf_counter() - started) / STEPS_WARMING_UP
 
     def _step_alone(self, series: Series) -> None:
         """The step on a batch that is there: as many times as there are batches, up to a few seconds of it."""
@@ -386,14 +429,16 @@ class Measurement:
     def measure(self, phase: Phase) -> None:
         """One more pass."""
         phase.prepare()
-        before, work = device_bytes(), processor_seconds()
+        before, work = device_bytes(), processor_seconds() + processor_waits()
         asked, waited = phase.probe.storage_bytes(), phase.probe.transport_seconds()
-        sizes = self.sizes * phase.repeats
-        count = self._counted(phase.probe, phase.workers, phase.repeats)
+        sizes = (phase.sizes or self.sizes) * phase.repeats
+        each = len(phase.sizes or self.sizes)
+        count = counted(each, self._team(phase.workers), phase.probe.ahead, phase.repeats)
         done = run_pass(phase.probe.epoch(phase.repeats), sizes, phase.step, count)
         phase.served += sum(sizes)
         after = device_bytes()
-        phase.work_seconds += processor_seconds() - work
+        # Work that others keep from a processor is work all the same: more workers would not get it done sooner.
+        phase.work_seconds += max(0.0, processor_seconds() + processor_waits() - work)
         phase.transport_seconds += phase.probe.transport_seconds() - waited
         phase.last = done
         read = None if before is None or after is None else after - before
@@ -406,7 +451,9 @@ class Measurement:
 
     def _conclude(self, series: dict[str, Series], phases: dict[str, Phase]) -> Measured:
         bench = self.bench
-        prepared, fetched = series["memory+step"].seconds(), series["real+step"].seconds()
+        fetched = series["real+step"].seconds()
+        # Where nobody knows the files, both passes are the same, and no difference between them means anything.
+        prepared = series["memory+step"].seconds() if self.native or self.pages.known else fetched
         step = series["step"].seconds()
         rates = {"G": self._rate("G", series["step"], None)}
         if not self.step.seconds and self.step.seconds is not None:
@@ -471,7 +518,9 @@ class Measurement:
                 storage.proven,
                 note,
             )
-        self._doubts(series)
+        self.warnings += doubts.of_noise(
+            {words: series[name] for name, words in _DOUBTED.items() if not series[name].certain}
+        )
         real = phases["real+step"]
         times, record = real.last.times if real.last else (), real.probe.timeline()
         return Measured(
@@ -522,38 +571,6 @@ class Measurement:
                 )
                 self.warnings.append(f"P: {note}")
         return Rate(name, series.rate(), len(series.values), series.samples, series.bytes_read, proven, note)
-
-    def _doubts(self, series: dict[str, Series]) -> None:
-        """What the noise of the measurements makes of the figures."""
-        names = {
-            "step": "the step alone",
-            "memory+step": "training from memory",
-            "real+step": "training as it is",
-        }
-        for name, words in names.items():
-            error = series[name].seconds().error
-            if error > 0.1:
-                self.warnings.append(
-                    f"What {words} takes is known to ± {error:.0%} only, after {len(series[name].values)} passes: "
-                    "something else is using this machine, or the passes are too short. Shares are no better known "
-                    "than that; measure again on a quiet machine, or for longer (time=)."
-                )
-
-
-def _nothing_good(failures: list[Failure], tried: int) -> str:
-    """Why there is nothing to analyse, where not one batch came."""
-    if not failures:
-        return "the loader has no batches to analyse: its stream ended at once"
-    return (
-        f"the loader has no batches to analyse: of the {tried} samples that were tried, none could be prepared. "
-        f"{_named(failures)} `sutler inspect` lists all that are broken"
-    )
-
-
-def _named(failures: list[Failure]) -> str:
-    """The first of the broken samples, each with what is wrong with it."""
-    first = [f"{failure.path} ({failure.reason})" for failure in failures[:NAMED_MAX]]
-    return f"The first: {'; '.join(first)}." if len(failures) > 1 else f"It is {first[0]}."
 
 
 def _nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,9 @@ from typing import Any
 
 from sutler import _sutler
 from sutler.analysis.model import BatchTimes, Interval
+
+#: Tells how far an analysis is, for those who listen (``logging.getLogger("sutler.analysis")``).
+PROGRESS = logging.getLogger("sutler.analysis")
 
 
 class Step:
@@ -118,6 +122,16 @@ def run_pass(batches: Iterator[Any], sizes: list[int], step: Step, count: tuple[
     return Pass(max(1e-9, marks[last] - marks[first]) / samples, samples, len(times), tuple(times))
 
 
+#: Known to 2 % is known.
+TIGHT = 0.02
+#: What is not even known to this is in doubt.
+DOUBTFUL = 0.1
+#: Fewer repetitions than this prove nothing, more than that nothing new.
+PASSES_MIN, PASSES_MAX = 3, 12
+#: Whatever the time: a single one does not even tell whether anything disturbed it.
+PASSES_AT_LEAST = 2
+
+
 @dataclass
 class Series:
     """Repeated measurements of one thing, in seconds for each sample."""
@@ -140,6 +154,17 @@ class Series:
         assert known is not None
         return Interval(*known)
 
+    @property
+    def known(self) -> bool:
+        """Whether to measure once more would tell nothing new."""
+        count = len(self.values)
+        return count >= PASSES_MAX or (count >= PASSES_MIN and self.seconds().error <= TIGHT)
+
+    @property
+    def certain(self) -> bool:
+        """Whether the mean is known well enough for others to rest on it."""
+        return self.seconds().error <= DOUBTFUL
+
     def rate(self) -> Interval:
         """Samples per second."""
         seconds = self.seconds()
@@ -151,24 +176,30 @@ def plain(interval: Interval) -> dict[str, float]:
     return {"value": interval.value, "low": interval.low, "high": interval.high}
 
 
-#: Known to 2 % is known.
-TIGHT = 0.02
-#: Fewer repetitions than this prove nothing, more than that nothing new.
-PASSES_MIN, PASSES_MAX = 3, 12
-
-
 def repeat(measures: dict[str, Callable[[], None]], series: dict[str, Series], seconds_max: float) -> None:
     """Measures in turn until each mean is known well enough, or time is up.
 
-    In turn, so that a disturbance of some seconds hits all of them alike: what counts are their differences.
+    In turn, so that a disturbance of some seconds hits all of them alike: what counts are their differences. Each has
+    an equal part of the time, so that one that takes long does not leave the others with two passes each, which say
+    next to nothing about how well a mean is known; what the others leave over it may have.
     """
-    deadline = time.monotonic() + seconds_max
-    for count in range(1, PASSES_MAX + 1):
-        for name, measure in measures.items():
-            if count <= PASSES_MIN or series[name].seconds().error > TIGHT:
-                measure()
-        known = all(series[name].seconds().error <= TIGHT for name in measures)
-        if count >= PASSES_MIN and (known or time.monotonic() > deadline):
+    begun = time.monotonic()
+    part = seconds_max / len(measures)
+    spent = dict.fromkeys(measures, 0.0)
+    while unknown := [name for name in measures if not series[name].known]:
+        fewest = min(len(series[name].values) for name in measures)
+        if fewest >= PASSES_AT_LEAST and time.monotonic() - begun > seconds_max:
             return
-        if count >= 2 and time.monotonic() > deadline:
-            return
+        within = [n for n in unknown if len(series[n].values) < PASSES_AT_LEAST or spent[n] < part]
+        for name in within or unknown:
+            started = time.monotonic()
+            measures[name]()
+            spent[name] += time.monotonic() - started
+            _tell(name, series[name])
+
+
+def _tell(name: str, series: Series) -> None:
+    """For whoever waits, and for whoever wonders what it was at when it was stopped."""
+    if PROGRESS.isEnabledFor(logging.INFO):
+        rate = series.rate()
+        PROGRESS.info("%s: pass %d, %.1f samples/s so far", name, len(series.values), rate.value)

@@ -74,6 +74,22 @@ def processor_seconds() -> float:
     return ticks / _TICKS_PER_S
 
 
+def processor_waits() -> float:
+    """How long the threads of this process and its workers have been in line for a processor so far, in seconds.
+
+    Where the system does not count that it is 0.
+    """
+    nanoseconds = 0
+    for process in family():
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{process}/task"):
+                with contextlib.suppress(OSError, IndexError):
+                    nanoseconds += int(
+                        Path(f"/proc/{process}/task/{thread}/schedstat").read_text().split()[1]
+                    )
+    return nanoseconds / 1e9
+
+
 def _stat(process: int) -> list[str] | None:
     """The fields of `/proc/<pid>/stat` from the third on: state, parent and so forth."""
     try:

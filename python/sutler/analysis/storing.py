@@ -54,8 +54,8 @@ def storage_and_cache(
         recall.add(seconds / max(1, samples), samples, 0)
 
     repeat(
-        {"S": lambda: read(storage, threads), "s": lambda: read(single, 1), "C": recalled},
-        {"S": storage, "s": single, "C": recall},
+        {"S": lambda: read(storage, threads), "S, one thread": lambda: read(single, 1), "C": recalled},
+        {"S": storage, "S, one thread": single, "C": recall},
         measurement.seconds * 0.15,
     )
     rates["S"] = _cold_rate(measurement, "S", storage)
@@ -71,7 +71,7 @@ def storage_from_passes(
     measurement: Measurement, facts: dict[str, Any], rates: dict[str, Rate], cold: Series
 ) -> None:
     """Storage from what the loader reaches with it: of somebody else's dataset no read can be made alone."""
-    if not measurement.pages.complete or not measurement.pages.bytes:
+    if not measurement.pages.known:
         measurement.warnings.append(
             "Which files the samples lie in could not be found out, so the page cache could not be kept out and "
             "reading cannot be told apart from preparing: what is fetched counts as prepared."

@@ -47,34 +47,34 @@ def verified(
 
 def _rate(
     measurement: Measurement,
+    point: WhatIf,
     open_probe: Callable[[ExitStack], Probe],
     prepare: Callable[[], None],
-    expected: float,
     workers: int | None = None,
 ) -> float:
-    """Samples per second of a configuration, with the step."""
+    """Samples per second of a predicted configuration, with the step."""
     repeats = 1
     if measurement.storage is not None:
         # Storage that is held to a rate is as slow the second time, so whole rounds can be counted, for long enough.
-        each = sum(measurement.sizes) / expected
+        each = sum(measurement.sizes) / point.predicted.value
         repeats = 1 + min(REPEATS_MAX, math.ceil(measurement.pass_seconds / each))
     with ExitStack() as stack:
         phase = Phase(open_probe(stack), measurement.step, prepare, workers, repeats)
         repeat(
-            {"run": lambda: measurement.measure(phase)},
-            {"run": phase.series},
+            {point.label: lambda: measurement.measure(phase)},
+            {point.label: phase.series},
             measurement.seconds * PART,
         )
         return phase.series.rate().value
 
 
-def _rate_now(measurement: Measurement, config: Config, expected: float) -> float:
+def _rate_now(measurement: Measurement, point: WhatIf, config: Config) -> float:
     """The same with as much in the cache as there is now."""
     return _rate(
         measurement,
+        point,
         lambda stack: measurement.open_cached(stack, measurement.cached, config),
         measurement.onto_storage,
-        expected,
         config.workers,
     )
 
@@ -100,9 +100,9 @@ def _cache(
             config = Config(storage_bytes_per_s=measurement.storage)
             return _rate(
                 measurement,
+                point,
                 lambda stack: measurement.open_cached(stack, point.value / everything, config),
                 measurement.onto_storage,
-                point.predicted.value,
             )
     else:
 
@@ -113,12 +113,7 @@ def _cache(
                 measurement.pages.read()
                 measurement.pages.keep(chosen)
 
-            return _rate(
-                measurement,
-                lambda stack: measurement.open(stack, Config()),
-                prepare,
-                point.predicted.value,
-            )
+            return _rate(measurement, point, lambda stack: measurement.open(stack, Config()), prepare)
 
     chosen = {_nearest(points, part * everything).value for part in CACHED}
     return _with(points, chosen, run)
@@ -140,7 +135,7 @@ def _cores(
 
     def run(point: WhatIf) -> float:
         config = Config(workers=int(point.value), storage_bytes_per_s=measurement.storage)
-        return _rate_now(measurement, config, point.predicted.value)
+        return _rate_now(measurement, point, config)
 
     return _with(points, [point.value for point in chosen[:2]], run)
 
@@ -160,7 +155,7 @@ def _storage(
         chosen.add(_nearest(points, 2 * present).value)
 
     def run(point: WhatIf) -> float:
-        return _rate_now(measurement, Config(storage_bytes_per_s=point.value * 1e6), point.predicted.value)
+        return _rate_now(measurement, point, Config(storage_bytes_per_s=point.value * 1e6))
 
     return _with(points, chosen, run)
 
@@ -176,8 +171,8 @@ def without_transforms(measurement: Measurement, facts: dict[str, Any]) -> tuple
                 probe = measurement.open_in_memory(stack, config)
                 phase = Phase(probe, NO_STEP, measurement.into_memory)
                 repeat(
-                    {"run": lambda phase=phase: measurement.measure(phase)},  # type: ignore[misc]
-                    {"run": phase.series},
+                    {name: lambda phase=phase: measurement.measure(phase)},  # type: ignore[misc]
+                    {name: phase.series},
                     measurement.seconds * PART / max(1, len(names)),
                 )
         except (TypeError, ValueError, RuntimeError):

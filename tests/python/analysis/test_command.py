@@ -68,6 +68,8 @@ def test_the_command_prints_a_table_and_knows_accelerators(photos: Path) -> None
 def test_the_command_says_what_is_wrong(photos: Path, tmp_path: Path) -> None:
     assert "nowhere" in command(tmp_path / "nowhere", code=1).stderr
     assert "abacus" in command(photos, "--accelerator", "abacus", code=1).stderr
+    assert "there is no folder" in command(photos, "--html", tmp_path / "none" / "a.html", code=1).stderr
+    assert "is a folder" in command(photos, "--trace", tmp_path, code=1).stderr
     for wrong in (
         ("--step-time", "30"),
         ("--step-time", "1s", "--accelerator", "x"),

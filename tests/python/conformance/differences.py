@@ -28,8 +28,10 @@ DIFFERENCES = {
     ),
     "prefetch_factor_default": Difference(
         torch="`prefetch_factor` is `None`, and becomes 2 with workers; passing 2 without workers is an error.",
-        sutler="The default is 2, with and without workers; passing 2 is passing the default, so it is no error.",
-        reason="Native threads prefetch, too, whichever way `num_workers` is given.",
+        sutler="Left out, it is 2 in the beginning, with and without workers; batches ahead become up to four times "
+        "as many where the trainer waits for want of them; passing 2 without workers is no error.",
+        reason="Native threads prefetch, too, whichever way `num_workers` is given. A slow sample can be begun only as "
+        "early as its batch is prepared ahead, and how early it should be nobody knows beforehand.",
     ),
     "prefetch_factor_zero": Difference(
         torch="`prefetch_factor=0` is accepted and fails with an `AssertionError` when iteration begins.",
@@ -53,13 +55,8 @@ DIFFERENCES = {
     ),
     "random_numbers_per_sample": Difference(
         torch="`random`, NumPy and PyTorch are seeded once per worker, so a sample's values depend on `num_workers`.",
-        sutler="They are seeded for each sample from seed, epoch and index, so they do not.",
+        sutler="They are seeded for each sample from seed, epoch, index and how often it came before, so they do not.",
         reason="Samples are handed to whichever worker is free, and the data stay the same on any machine.",
-    ),
-    "random_numbers_of_repeats": Difference(
-        torch="A sample that is drawn twice in an epoch gets other random numbers the second time.",
-        sutler="It gets the same ones, by its index. `ConcatDataset([dataset] * 2)` has two of each.",
-        reason="Any sample can be prepared anew at any time, by whichever worker is free and after a resume.",
     ),
     "threads_without_a_gil": Difference(
         torch="Workers are processes on every Python; `multiprocessing_context` takes its start methods only.",

@@ -105,8 +105,6 @@ def test_arguments_have_the_same_names_order_and_defaults(
     positional, by_keyword = dict(POSITIONAL), dict(BY_KEYWORD)
     if differs("num_workers_default"):
         positional["num_workers"] = None
-    if differs("prefetch_factor_default"):
-        by_keyword["prefetch_factor"] = 2
     parameters = inspect.signature(loader_class).parameters
     found = {
         name: each.default for name, each in parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD

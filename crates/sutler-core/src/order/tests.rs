@@ -24,6 +24,29 @@ fn a_part_is_served_in_the_order_of_a_dataset_of_its_size() {
 }
 
 #[test]
+fn a_plan_knows_how_often_samples_came_before() {
+    let again = |index: u64, repeat: u64| index | repeat << 32;
+    let repeats = |plan: &EpochPlan| -> Vec<(u32, u32)> {
+        (0..plan.steps()).map(|step| (plan.sample(step).0, plan.repeat(plan.position(step)))).collect()
+    };
+    // Resumed after three that a sampler drew; the first of the rest is done as well.
+    let plan = EpochPlan::to_be_drawn(2, false, JobCursor { epoch: 0, consumed: 3 }).unwrap();
+    let mut plan = plan.without(Ledger::with_served(1, [0]));
+    plan.extend(&[4, again(2, 1), 0], 5).unwrap();
+    plan.extend(&[again(2, 2)], 5).unwrap();
+    plan.end();
+    assert_eq!(repeats(&plan), [(2, 1), (0, 0), (2, 2)]);
+    assert!(plan.extend(&[again(5, 1)], 5).is_err(), "no such sample");
+
+    // Of a part it follows from the place there, in whatever order the places come.
+    let part: Vec<SampleId> = [7, 3, 3, 9, 3].map(SampleId).into();
+    let spec = JobSpec { batch_size: 2, drop_last: false, shard: Shard::WHOLE };
+    let mut served = repeats(&self::plan(5, &spec, JobCursor::start_of(1)).of_part(part).unwrap());
+    served.sort_unstable();
+    assert_eq!(served, [(3, 0), (3, 1), (3, 2), (7, 0), (9, 0)]);
+}
+
+#[test]
 fn a_part_of_another_length_is_refused() {
     let spec = JobSpec { batch_size: 2, drop_last: false, shard: Shard::WHOLE };
     let refused = plan(5, &spec, JobCursor::start_of(0)).of_part(vec![SampleId(1)]);

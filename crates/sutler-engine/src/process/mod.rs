@@ -31,7 +31,7 @@ use link::{Answer, Link, LinkError, RowAnswer};
 use mailbox::Watch;
 use standing::{Forgotten, Standing};
 use step_names::StepNames;
-use sutler_core::{Draw, Form, SampleId, StepTimes};
+use sutler_core::{Depth, Draw, Form, SampleId, StepTimes};
 use sutler_store::cache::Cache;
 
 use crate::{
@@ -67,8 +67,10 @@ pub struct ProcessOptions {
     pub revive: Arc<dyn Revive>,
     /// Whether a sample whose worker died is tried once more by a new one.
     pub retry: bool,
-    /// How many batches the shared memory is to hold.
-    pub slots: usize,
+    /// How many batches are prepared ahead, which the shared memory is to hold.
+    pub ahead: Depth,
+    /// How many delivered ones it is to hold beside them.
+    pub held: usize,
     /// Whether a batch is one worker's: where the workers collate, or the dataset is asked for many samples at once.
     pub whole_batches: bool,
     /// Whether workers come and go with the engine's threads: one is started when a thread has none, and ends when its thread
@@ -93,7 +95,8 @@ struct Shared {
     keys: Keys,
     revive: Arc<dyn Revive>,
     retry: bool,
-    slots: usize,
+    ahead: Depth,
+    held: usize,
     whole_batches: bool,
     elastic: bool,
     keeping: Option<Keeping>,
@@ -156,7 +159,8 @@ impl ProcessPreparation {
                 keys: Keys::default(),
                 revive: options.revive,
                 retry: options.retry,
-                slots: options.slots,
+                ahead: options.ahead,
+                held: options.held,
                 whole_batches: options.whole_batches,
                 elastic: options.elastic,
                 keeping: options.cache.map(Keeping::new),
@@ -535,7 +539,7 @@ impl ProcessPreparer {
                     // The first proposal counts. Without memory for it samples just travel one by one.
                     if shared.schema.get().is_none() {
                         let memory = if link.is_thread() { Arena::new } else { Arena::shared };
-                        if let Ok(arena) = memory(batch_bytes, shared.slots) {
+                        if let Ok(arena) = Arena::reserve(batch_bytes, &shared.ahead, shared.held, memory) {
                             let _ = shared.schema.set(Schema { description, arena });
                         }
                     }

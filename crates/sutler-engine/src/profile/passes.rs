@@ -78,6 +78,7 @@ impl Passes {
             batch_size,
             // No thread may be left without work because batches are small.
             batches_ahead: BATCHES_AHEAD.max((2 * threads).div_ceil(batch_size)),
+            ahead_grows: false,
             batches_held: 1,
             errors: ErrorPolicy::Raise,
             in_step: false,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sutler_core::{EpochPlan, Form, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard};
+use sutler_core::{Draw, EpochPlan, Form, JobCursor, JobSpec, Permutation, SampleId, SampleRng, Shard};
 use sutler_engine::{
     Batch, Boundary, Common, Engine, ErrorPolicy, Exchange, Failure, Job, JobOptions, Likeness, Next,
     OwnSample, Place, Preparation, Preparer, Progress, RowSpec, Run, RunError, SampleRecord, ServingOrder,
@@ -173,12 +173,12 @@ impl Preparer for FakePreparer {
     fn prepare(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
         self.0.prepared.fetch_add(1, Ordering::SeqCst);
-        self.work(sample, epoch, place, record)?;
+        self.work(sample, draw, place, record)?;
         record.storage_reads = 1;
         record.storage_bytes = 100;
         Ok(())
@@ -187,16 +187,16 @@ impl Preparer for FakePreparer {
     fn prepare_in_steps(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
         boundary: &mut dyn Boundary,
     ) -> Result<Progress, Failure> {
         if self.0.steps == 0 {
-            return self.prepare(sample, epoch, place, record).map(|()| Progress::Finished);
+            return self.prepare(sample, draw, place, record).map(|()| Progress::Finished);
         }
         self.0.prepared.fetch_add(1, Ordering::SeqCst);
-        self.walk((sample, epoch, 0), place, record, boundary)
+        self.walk((sample, draw, 0), place, record, boundary)
     }
 
     fn go_on(
@@ -209,16 +209,16 @@ impl Preparer for FakePreparer {
     ) -> Result<Progress, Failure> {
         let standing = unfinished.downcast::<FakeStanding>().expect("it is ours");
         assert_eq!(standing.sample, sample, "another sample's work");
-        let (epoch, next) = (standing.epoch, standing.next);
+        let (draw, next) = (standing.draw, standing.next);
         drop(standing);
-        self.walk((sample, epoch, next), place, record, boundary)
+        self.walk((sample, draw, next), place, record, boundary)
     }
 
     fn prepare_with(
         &mut self,
         exchange: Exchange<'_>,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
@@ -226,10 +226,10 @@ impl Preparer for FakePreparer {
             Exchange::Given(common) => {
                 assert_eq!(common.data, self.0.common(sample, common.form), "{:?}", common.form);
                 self.0.went_on.fetch_add(1, Ordering::SeqCst);
-                self.work(sample, epoch, place, record)
+                self.work(sample, draw, place, record)
             }
             Exchange::Wanted(request) => {
-                self.prepare(sample, epoch, place, record)?;
+                self.prepare(sample, draw, place, record)?;
                 let data = self.0.common(sample, request.form);
                 request.left = Some(Common { form: request.form, data });
                 Ok(())
@@ -241,7 +241,7 @@ impl Preparer for FakePreparer {
 /// A sample that has taken some of its steps.
 struct FakeStanding {
     sample: SampleId,
-    epoch: u32,
+    draw: Draw,
     next: usize,
     fake: Arc<Fake>,
 }
@@ -256,7 +256,7 @@ impl FakePreparer {
     /// Takes the steps from `first` on, each as long as the others, and puts the sample in its place.
     fn walk(
         &mut self,
-        (sample, epoch, first): (SampleId, u32, usize),
+        (sample, draw, first): (SampleId, Draw, usize),
         place: &mut dyn Place,
         record: &mut SampleRecord,
         boundary: &mut dyn Boundary,
@@ -270,25 +270,25 @@ impl FakePreparer {
                 let standing = fake.standing.fetch_add(1, Ordering::SeqCst) + 1;
                 fake.standing_max.fetch_max(standing, Ordering::SeqCst);
                 let fake = Arc::clone(&fake);
-                return Ok(Progress::Parked(Box::new(FakeStanding { sample, epoch, next, fake })));
+                return Ok(Progress::Parked(Box::new(FakeStanding { sample, draw, next, fake })));
             }
             std::thread::sleep(each / fake.steps as u32);
             record.augment += each / fake.steps as u32;
             record.steps.add(next, (each / fake.steps as u32).as_micros() as u64);
         }
-        self.put(sample, epoch, place).map(|()| Progress::Finished)
+        self.put(sample, draw, place).map(|()| Progress::Finished)
     }
 
     fn work(
         &mut self,
         sample: SampleId,
-        epoch: u32,
+        draw: Draw,
         place: &mut dyn Place,
         record: &mut SampleRecord,
     ) -> Result<(), Failure> {
         let fake = &self.0;
         fake.begun.lock().unwrap().push(sample.0);
-        let mut rng = SampleRng::new(1, epoch, sample);
+        let mut rng = SampleRng::for_draw(1, draw, sample);
         if fake.sleep_micros_max > 0 {
             std::thread::sleep(Duration::from_micros(u64::from(rng.next_u32()) % fake.sleep_micros_max));
         }
@@ -296,10 +296,10 @@ impl FakePreparer {
             std::thread::sleep(fake.slow.1);
         }
         record.decode = record.started.elapsed();
-        self.put(sample, epoch, place)
+        self.put(sample, draw, place)
     }
 
-    fn put(&mut self, sample: SampleId, epoch: u32, place: &mut dyn Place) -> Result<(), Failure> {
+    fn put(&mut self, sample: SampleId, draw: Draw, place: &mut dyn Place) -> Result<(), Failure> {
         let fake = &self.0;
         assert!(!fake.panics.contains(&sample.0), "sample {} is poison", sample.0);
         if fake.bad.contains(&sample.0) {
@@ -316,7 +316,7 @@ impl FakePreparer {
                 &mut own.data[..]
             }
         };
-        let mut rng = SampleRng::new(7, epoch, sample);
+        let mut rng = SampleRng::for_draw(7, draw, sample);
         out.fill_with(|| rng.next_u32() as u8);
         if fake.kind > 0 {
             out[0] = fake.kind;
@@ -329,6 +329,7 @@ pub fn options(batch_size: usize, batches_ahead: usize) -> JobOptions {
     JobOptions {
         batch_size,
         batches_ahead,
+        ahead_grows: false,
         batches_held: 1,
         errors: ErrorPolicy::Raise,
         go_on: false,

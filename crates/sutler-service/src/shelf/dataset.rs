@@ -202,6 +202,15 @@ impl Shelved {
         }
     }
 
+    /// Plans anew for the jobs that are here now. How many they are may be what was planned for: the first is there when the dataset is measured.
+    pub fn replan_for_jobs(&mut self) {
+        let changed = match &self.planning {
+            Planning::Planned(planner) => planner.jobs() != self.members.len(),
+            Planning::Fixed(_) | Planning::Due | Planning::Measuring => false,
+        };
+        self.replan(changed.then_some("the number of jobs has changed"));
+    }
+
     pub fn is_due(&self, every: Duration) -> bool {
         matches!(self.planning, Planning::Planned(_)) && self.looked.elapsed() >= every
     }

@@ -167,7 +167,7 @@ impl Shelf {
             job
         };
         shelved.members.insert(client, Member::new(&job));
-        shelved.replan(Some("the number of jobs has changed"));
+        shelved.replan_for_jobs();
         state.resize_windows(&self.options);
         job
     }
@@ -181,7 +181,7 @@ impl Shelf {
             if shelved.members.is_empty() {
                 shelved.idle_since = Some(Instant::now());
             } else {
-                shelved.replan(Some("the number of jobs has changed"));
+                shelved.replan_for_jobs();
             }
         }
         state.resize_windows(&self.options);
@@ -244,9 +244,9 @@ impl State {
         let datasets = || self.datasets.iter().map(|(_, shelved)| shelved);
         let Some(memory) = options.windows_bytes() else {
             for shelved in datasets() {
-                shelved.set_window(
-                    (options.window_samples(shelved.samples) * shelved.window_each() as f64) as u64,
-                );
+                // Where nobody shares, nothing waits for anybody.
+                let samples = if shelved.shares() { options.window_samples(shelved.samples) } else { 0.0 };
+                shelved.set_window((samples * shelved.window_each() as f64) as u64);
             }
             return;
         };

@@ -22,6 +22,8 @@ pub(super) struct Planner {
     /// What was measured, as observation has corrected it; or why it was not.
     profile: Result<Profile, String>,
     chosen: Option<Prediction>,
+    /// How many jobs it was chosen for.
+    jobs: usize,
     events: VecDeque<Value>,
     changes: u64,
     /// How many samples were kept when it was last looked at.
@@ -54,7 +56,8 @@ impl Planner {
                 };
                 measure_profile(&request).map(|measured| measured.profile).map_err(|error| error.to_string())
             });
-        let mut planner = Self { profile, chosen: None, events: VecDeque::new(), changes: 0, kept: None };
+        let mut planner =
+            Self { profile, chosen: None, jobs, events: VecDeque::new(), changes: 0, kept: None };
         planner.choose(Some("the dataset was measured"), jobs, false, budget_bytes);
         planner
     }
@@ -64,8 +67,14 @@ impl Planner {
         self.chosen.map_or(Split::new(100, 0, 0), |chosen| chosen.split)
     }
 
+    /// How many jobs it plans for.
+    pub fn jobs(&self) -> usize {
+        self.jobs
+    }
+
     /// Plans for so many jobs and so much memory, and writes down why. True when the split has changed.
     pub fn choose(&mut self, reason: Option<&str>, jobs: usize, window: bool, budget_bytes: u64) -> bool {
+        self.jobs = jobs;
         let Ok(profile) = &mut self.profile else { return false };
         profile.jobs = u32::try_from(jobs.max(1)).unwrap_or(u32::MAX);
         profile.window = window;

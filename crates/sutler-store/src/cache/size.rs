@@ -16,8 +16,8 @@ const UNITS: [(&str, u64); 9] = [
 /// A text that is no number of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not a number of bytes. Write a number and a unit, such as 8GiB or 500MB; the units are KiB, MiB, GiB and \
-     TiB, and KB, MB, GB and TB."
+    "{text:?} is not a positive number of bytes. Write a number and a unit, such as 8GiB or 500MB; the units are KiB, MiB, \
+     GiB and TiB, and KB, MB, GB and TB."
 )]
 pub struct SizeError {
     /// What was written.
