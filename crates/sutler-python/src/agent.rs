@@ -12,8 +12,8 @@ use sutler_service::spec::JobSpec;
 use sutler_service::{ClientError, Refusal, RemoteJob, RemoteJobOptions};
 
 use crate::dataset::Dataset;
-use crate::engine::SIGNAL_CHECK;
 use crate::errors::run_error;
+use crate::run::SIGNAL_CHECK;
 
 /// The exception a user expects.
 pub fn client_error(py: Python<'_>, error: &ClientError) -> PyErr {

@@ -1,6 +1,6 @@
 //! The analyser's decisions, and the measurements that Python has no way to make. Facts cross over as JSON.
 
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use sutler_core::SampleId;
 use sutler_core::analyse::{Change, EpochTimes, Facts, Known, Setting, Stalls};
@@ -8,10 +8,7 @@ use sutler_engine::{BookCost, Delivered, read_once, recall_once};
 
 use crate::cache::Cache;
 use crate::dataset::Dataset;
-
-fn value_error(error: impl std::fmt::Display) -> PyErr {
-    PyValueError::new_err(error.to_string())
-}
+use crate::errors::value_error;
 
 fn ids(samples: &[u32]) -> Vec<SampleId> {
     samples.iter().map(|sample| SampleId(*sample)).collect()

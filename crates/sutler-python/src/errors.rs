@@ -1,6 +1,6 @@
 //! From the engine's errors to the exceptions users catch; the classes live in `sutler.errors`.
 
-use pyo3::exceptions::{PyMemoryError, PyRuntimeError};
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use sutler_engine::{Failure, Parcel, RunError};
 
@@ -43,4 +43,9 @@ pub fn run_error(py: Python<'_>, error: &RunError) -> PyErr {
         RunError::Memory(text) => PyMemoryError::new_err(text.clone()),
         RunError::Closed => PyRuntimeError::new_err("the loader was closed while it was being iterated over"),
     }
+}
+
+/// The error for an argument that makes no sense, as it says itself.
+pub fn value_error(error: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
 }

@@ -11,11 +11,14 @@ mod dlpack;
 mod engine;
 mod errors;
 mod handover;
+mod job;
 mod pipeline;
 mod plan;
 mod prepare;
+mod run;
 mod served;
 mod text;
+mod workers;
 
 use std::path::PathBuf;
 
@@ -55,15 +58,19 @@ mod _sutler {
     #[pymodule_export]
     use crate::dataset::Dataset;
     #[pymodule_export]
-    use crate::engine::{Engine, Job, Run};
+    use crate::engine::Engine;
     #[pymodule_export]
     use crate::handover::Handover;
+    #[pymodule_export]
+    use crate::job::Job;
     #[pymodule_export]
     use crate::pipeline::{Pipeline, draw};
     #[pymodule_export]
     use crate::plan::{choose_split, compare_plans, correct_profile, measure_profile};
     #[pymodule_export]
     use crate::prepare::prepare_volumes;
+    #[pymodule_export]
+    use crate::run::Run;
     #[pymodule_export]
     use crate::served::{Positions, Served};
     #[pymodule_export]

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::json;
 use sutler_core::plan::{Comparison, Observed, Profile, Split};
@@ -10,11 +9,8 @@ use sutler_engine::ProfileRequest;
 use sutler_media::Layout;
 
 use crate::dataset::Dataset;
+use crate::errors::value_error;
 use crate::pipeline::Pipeline;
-
-fn value_error(error: impl std::fmt::Display) -> PyErr {
-    PyValueError::new_err(error.to_string())
-}
 
 /// What this machine can do with a dataset and a pipeline, measured in about so many seconds; and what there is to say about samples that could not be
 /// prepared. Where only some of the samples are served, `served` is how many; those that are measured are of the whole dataset.

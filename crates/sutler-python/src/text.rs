@@ -17,8 +17,8 @@ use sutler_store::{Lines, LinesOptions, Progress, ReadBuffer, SavedTables, Silen
 
 use crate::array::Array;
 use crate::dataset::{PythonProgress, listing_error};
-use crate::engine::SIGNAL_CHECK;
 use crate::errors::sample_error;
+use crate::run::SIGNAL_CHECK;
 
 /// Makes tokens of text, as a `tokenizer.json` describes.
 #[pyclass(frozen)]
