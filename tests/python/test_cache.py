@@ -149,7 +149,10 @@ def test_evaluation_is_kept_almost_finished(photos: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"memory": "8 gigs"}, '"8 gigs" is not a positive number of bytes. Write a number and a unit, such as 8GiB'),
+        (
+            {"memory": "8 gigs"},
+            '"8 gigs" is not a positive number of bytes. Write a number and a unit, such as 8GiB',
+        ),
         ({"memory": 0}, "positive number of bytes, got 0"),
         ({"memory": "1GiB", "split": "58-43-0"}, "'58-43-0' adds up to 101 percent"),
         ({"memory": "1GiB", "split": "58-42"}, "such as '58-42-0', got '58-42'"),
