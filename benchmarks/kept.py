@@ -70,6 +70,7 @@ class _Way(ABC):
             batch_size=self._batch_size,
             batches_ahead=1,
             batches_held=1,
+            ahead_grows=False,
             in_step=False,
             errors="raise",
             **words,
