@@ -17,6 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sutler.analysis.wording import spread
+
 from benchmarks import machine, report
 from benchmarks.contenders.base import Settings
 from benchmarks.h200 import MODELS, Trainer
@@ -135,8 +137,10 @@ def _row(name: str, made: Any) -> list[str]:
     stalls = made.stalls
     return [
         MODELS[name],
-        f"{made.rates['G'].samples_per_s.value:,.0f}",
-        f"{made.findings.measured.value:,.0f}",
+        *(
+            f"{known.value:,.0f} ({spread(known)})"
+            for known in (made.rates["G"].samples_per_s, made.findings.measured)
+        ),
         *(f"{100 * share:.1f} %" for share in (stalls.trainer, stalls.fetch, stalls.prep, stalls.transport)),
     ]
 
