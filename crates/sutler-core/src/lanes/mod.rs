@@ -142,7 +142,9 @@ impl Traffic {
         if self.lateness == 0 || self.front == 0 || !self.is_waited_for() {
             return false;
         }
-        running <= self.busy_with_slow && self.is_in_debt(put_off.clone())
+        // No more of them than slow samples keep busy: with one worker less than quick samples need, every batch is waited for, and
+        // so the trainer would go on waiting for as long as there is debt.
+        running < self.busy_with_slow && self.is_in_debt(put_off.clone())
             || running < self.seats_to_the_end(running, put_off)
     }
 
@@ -333,3 +335,5 @@ fn least(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod turns;
