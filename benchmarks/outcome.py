@@ -53,7 +53,8 @@ def document(outcome: Outcome, command: str) -> dict[str, Any]:
 def save(folder: Path, outcome: Outcome, facts: dict[str, Any]) -> None:
     """Writes README.md, raw.json and summary.txt."""
     folder.mkdir(parents=True)
-    (folder / "raw.json").write_text(json.dumps(facts, indent=2) + "\n")
+    # For programs, and some runs have tens of thousands of figures: no indentation.
+    (folder / "raw.json").write_text(json.dumps(facts, separators=(",", ":")) + "\n")
     (folder / "summary.txt").write_text(outcome.summary + "\n")
     lines = [
         f"# {folder.name}",
