@@ -198,7 +198,7 @@ def test_a_sample_that_is_drawn_again_has_random_numbers_of_its_own(
     drawn = [3, 4, 3, 4, 3, 5, 3, 3]
 
     def pairs(batches: Any) -> list[tuple[int, float]]:
-        found = []
+        found: list[tuple[int, float]] = []
         for batch in batches:
             found += batch if arguments else zip(*(column.tolist() for column in batch), strict=True)
         return sorted(found)

@@ -309,8 +309,8 @@ class Measurement:
             probe.fill(batches)
             kept = probe.kept()
             room = kept[1] if kept else 0
-        # Just as much room, so that no other sample is kept; a little more where they happen to come in another order, or
-        # where many workers have room held for what they are about to keep.
+        # Just as much room, so that no other sample is kept; a little more where they happen to come in another order,
+        # or where many workers have room held for what they are about to keep.
         for spare in (0, 4 * CACHE_BLOCK, 64 * CACHE_BLOCK, room // 50):
             attempt = ExitStack()
             probe = self.open(attempt, replace(config, cache_bytes=room + spare))
