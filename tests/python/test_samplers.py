@@ -189,6 +189,7 @@ def with_noise(samples: list[tuple[int, float]]) -> list[tuple[int, float]]:
     return [(index, value + random.random()) for index, value in samples]
 
 
+@pytest.mark.processes  # threads have one generator of Python's in common, which nobody can seed for a sample
 @pytest.mark.parametrize("dataset", [Drawing(), DrawingTogether()], ids=["one by one", "together"])
 @pytest.mark.parametrize("arguments", [{}, {"collate_fn": with_noise}], ids=["default", "collate_fn"])
 @pytest.mark.parametrize("order", ["strict", "ready"])

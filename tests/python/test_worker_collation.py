@@ -186,7 +186,7 @@ def check_arrays(batch: Any, numbers: list[int]) -> None:
 
 def test_large_batches_lie_in_memory_that_is_used_again() -> None:
     places = []
-    with load(Arrays(8 * 40), batch_size=8, collate_fn=in_one, num_workers=2) as loader:
+    with load(Arrays(8 * 40), batch_size=8, collate_fn=in_one, num_workers=2, prefetch_factor=2) as loader:
         for step, batch in enumerate(loader):
             check_arrays(batch, list(range(8 * step, 8 * step + 8)))
             batch["values"] += 1  # the trainer's to do with as it likes
