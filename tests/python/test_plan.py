@@ -101,7 +101,7 @@ def test_slow_storage_is_found_slow(dataset: sutler.ImageFolder) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"memory": "much"}, "not a number of bytes"),
+        ({"memory": "much"}, "not a positive number of bytes"),
         ({"memory": "1MiB", "jobs": 0}, "jobs should be"),
         ({"memory": "1MiB", "batch_size": 0}, "batch_size should be"),
         ({"memory": "1MiB", "step_time": -1.0}, "step_time should be"),
