@@ -311,7 +311,8 @@ class Measurement:
             room = kept[1] if kept else 0
         # Just as much room, so that no other sample is kept; a little more where they happen to come in another order,
         # or where many workers have room held for what they are about to keep.
-        for spare in (0, 4 * CACHE_BLOCK, 64 * CACHE_BLOCK, room // 50):
+        spares = sorted({blocks * CACHE_BLOCK for blocks in (0, 1, 2, 4, 16, 64)} | {room // 50})
+        for spare in spares:
             attempt = ExitStack()
             probe = self.open(attempt, replace(config, cache_bytes=room + spare))
             probe.fill(batches)
