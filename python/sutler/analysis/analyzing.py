@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sutler import _sutler
-from sutler.analysis import what_ifs
+from sutler.analysis import doubts, what_ifs
 from sutler.analysis.accelerators import DATASET_TO_MEMORY
 from sutler.analysis.accelerators import accelerator as published
 from sutler.analysis.benches import Bench
@@ -35,6 +35,8 @@ from sutler.loader import Loader
 MEMORY_FOR_CACHE = 0.8
 #: Where a loader prepares more than this many times what the trainer takes, no transform is worth leaving out.
 AMPLE = 2.0
+#: An emulated step of a millisecond is late by a twentieth on a quiet machine; beyond twice that it is another step.
+STEP_LATE_MAX = 1.1
 
 
 def analyze(
@@ -118,14 +120,18 @@ def analyze(
     facts["memory_bytes"] = memory_free_bytes() * MEMORY_FOR_CACHE
     stalls = Stalls(**{cause: facts["stalls"][cause] for cause in CAUSES})
     questions = what_ifs.table(facts, bench.cache_bytes)
+    warnings = measured.warnings + _limits(bench)
+    took = measured.step.value * measured.batch_samples
+    if isinstance(step, (int, float)) and took > step * STEP_LATE_MAX > 0:
+        warnings.append(doubts.another_step(step, took))
+    again: tuple[float, ...] = ()
+    if verify:
+        questions, again, notes = verified(measurement, facts, questions)
+        warnings += notes
     if stalls.waiting > 0.02 and facts["prepare"]["value"] < AMPLE * facts["ingest"]["value"]:
         left_out = without_transforms(measurement, facts)
         if left_out:
             questions["without"] = left_out
-    warnings = measured.warnings + _limits(bench)
-    if verify:
-        questions, notes = verified(measurement, facts, questions)
-        warnings += notes
     advice = json.loads(_sutler.advise(json.dumps(facts), "stream" if measurement.streams else bench.kind))
     found = Interval(**facts["measured"])
     subject = _subject(bench, measurement, measured, storage_mbps)
@@ -143,6 +149,7 @@ def analyze(
             stages=_stages(measured.stages),
             timeline=measured.timeline,
             accelerator=device,
+            measured_again=again,
             warnings=tuple(warnings),
             seconds=clock.monotonic() - begun,
             facts=facts,

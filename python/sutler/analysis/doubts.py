@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from sutler.analysis.passes import Series
-from sutler.analysis.wording import spread
+from sutler.analysis.wording import duration, spread
 from sutler.errors import Failure
 
 #: How many broken samples are named.
 NAMED_MAX = 3
+
+
+def no_batches(samples: int | None, batch_size: int) -> str:
+    """Why a loader that is no stream has not a single batch.
+
+    Examples:
+        >>> no_batches(0, 16)
+        'the loader has no batches to analyse: its dataset is empty'
+    """
+    why = (
+        f"its dataset has {samples} samples, and a batch {batch_size}; with drop_last an incomplete batch is left out"
+        if samples
+        else "its dataset is empty"
+    )
+    return f"the loader has no batches to analyse: {why}"
 
 
 def few_batches(count: int) -> str:
@@ -21,6 +36,41 @@ def few_batches(count: int) -> str:
     return (
         f"{there} to look at, so what it takes to get going is part of every figure: figures say little about a longer "
         "run."
+    )
+
+
+def perhaps_not_cold(expected: float, read: int | None) -> str:
+    """Where bytes that should have come from a device did not, or nobody knows whether they did.
+
+    Examples:
+        >>> perhaps_not_cold(4e6, None).partition(".")[0]
+        'Whether the page cache was kept out is not known: nobody counts here what devices deliver'
+        >>> perhaps_not_cold(4e6, 0).partition(".")[0]
+        'The page cache could not be kept out: 4,000,000 bytes should have come from the device, and none did'
+    """
+    if read is None:
+        return (
+            "Whether the page cache was kept out is not known: nobody counts here what devices deliver. If it was not, "
+            "storage is slower than this figure once the dataset no longer fits into memory."
+        )
+    came = f"only {read:,} did" if read else "none did"
+    return (
+        f"The page cache could not be kept out: {expected:,.0f} bytes should have come from the device, and {came}. "
+        "Storage is slower than this figure once the dataset no longer fits into memory."
+    )
+
+
+def another_step(wanted: float, took: float) -> str:
+    """Where an emulated step is not the one that was asked for.
+
+    Examples:
+        >>> another_step(0.004, 0.006).partition(":")[0]
+        'The emulated step was to take 4 ms and took 6 ms'
+    """
+    return (
+        f"The emulated step was to take {duration(wanted)} and took {duration(took)}: this machine has too much else "
+        "to do to wait for just so long. All figures are those of the longer step, and an accelerator of the shorter "
+        "one would be busy for a smaller part of the time."
     )
 
 

@@ -146,10 +146,7 @@ class Measurement:
         bench, limit = self.bench, batches_max or BATCHES_MAX
         drawn = bench.draw(limit)
         if not drawn and not self.streams:
-            raise ValueError(
-                f"the loader has no batches to analyse: its dataset has {bench.samples} samples, and a batch "
-                f"{bench.batch_size}; with drop_last an incomplete batch is left out"
-            )
+            raise ValueError(doubts.no_batches(bench.samples, bench.batch_size))
         team = self._team(None)
         failures: list[Failure] = []
         self.pass_seconds = pass_seconds = min(PASS_SECONDS_MAX, max(0.05, self.seconds / 30))
@@ -243,7 +240,7 @@ class Measurement:
         self.counted = (0, len(self.sizes))
         if rounds == 1:
             self.counted = counted(len(self.sizes), self._team(None), memory.ahead)
-        real, self.cached = self._real_probe()
+        real, self.cached = self.open_as_it_is(self._stack, Config(storage_bytes_per_s=self.storage))
         ready = self._ready_probe()
         repeats = self._repeats(memory)
         phases = {
@@ -277,27 +274,40 @@ class Measurement:
             self.kept_bytes = kept[1] / kept[0]
         return probe
 
-    def _real_probe(self) -> tuple[Probe, float]:
-        """The loader as it stands: with as much of these batches in its cache as it would have of all of them."""
+    def open_warm(self, stack: ExitStack, config: Config) -> Probe:
+        """A loader that has been gone through once: its workers are there, and their memory has been touched.
+
+        Its first pass would take longer than any later one, and where few are made that is felt.
+        """
+        probe = self.open(stack, config)
+        if self.streams:
+            self._go_through(probe)
+        else:
+            self.pages.read()
+            probe.fill(self.batches)
+        return probe
+
+    def open_as_it_is(self, stack: ExitStack, config: Config) -> tuple[Probe, float]:
+        """The loader as it stands, and the part of these batches in its cache, as large as it would be of all."""
         bench = self.bench
         if not bench.cache_bytes or not bench.samples:
-            return self.open(self._stack, Config(storage_bytes_per_s=self.storage)), 0.0
+            return self.open_warm(stack, config), 0.0
         if not self.keeps or self.kept_bytes is None:
             scaled = int(bench.cache_bytes * min(1.0, sum(self.sizes) / bench.samples))
-            probe = self.open(self._stack, Config(cache_bytes=max(1 << 20, scaled)))
+            probe = self.open(stack, replace(config, cache_bytes=max(1 << 20, scaled)))
             self._go_through(probe)
             kept = probe.kept()
             probe.spread(self.sizes)
             return probe, (kept[0] / sum(self.sizes) if kept else 0.0)
         cached = min(1.0, bench.cache_bytes / self.kept_bytes / bench.samples)
-        return self.open_cached(self._stack, cached, Config(storage_bytes_per_s=self.storage)), cached
+        return self.open_cached(stack, cached, config), cached
 
     def open_cached(self, stack: ExitStack, cached: float, config: Config) -> Probe:
         """A loader that has this fraction of the samples in its cache."""
         chosen = self.chosen(cached)
         wanted = len(chosen)
         if wanted == 0 or self.kept_bytes is None:
-            return self.open(stack, config)
+            return self.open_warm(stack, config)
         config = replace(config, cache_bytes=self._room())
         if wanted == sum(self.sizes):
             probe = self.open(stack, config)
@@ -561,14 +571,13 @@ class Measurement:
     ) -> Rate:
         note = ""
         if in_memory:
-            proven = (
-                None if series.bytes_read is None else series.bytes_read <= STRAY_BYTES * len(series.values)
-            )
-            if proven is None:
+            read = series.bytes_read
+            proven = read is not None and read <= STRAY_BYTES * len(series.values)
+            if read is None:
                 note = "Nobody counts what devices deliver here, so it is not proven that all samples were in memory."
             elif not proven:
                 note = (
-                    f"{series.bytes_read:,} bytes still came from the device, so not all samples were in memory: "
+                    f"{read:,} bytes still came from the device, so not all samples were in memory: "
                     "what is prepared may be more than this."
                 )
                 self.warnings.append(f"P: {note}")

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Known, Stalls};
+use super::{Known, Missed, Stalls};
 use crate::plan::{Prediction, Profile, Resource, Split};
 
 /// By which factor the model may miss the measured run before that is taken for something it does not know about, rather than for a
@@ -82,6 +82,9 @@ pub struct Facts {
     pub stalls: Stalls,
     /// Memory that a cache could have.
     pub memory_bytes: f64,
+    /// What predictions that were tried were off by.
+    #[serde(default)]
+    pub missed: Missed,
 }
 
 /// Other circumstances; what is `None` stays as it is.
@@ -394,6 +397,7 @@ pub(super) mod tests {
             measured: Known::exactly(100.0),
             stalls: Stalls { fetch: 0.5, prep: 0.25, transport: 0.0, trainer: 0.25 },
             memory_bytes: 1e10,
+            missed: Missed::default(),
         }
     }
 
