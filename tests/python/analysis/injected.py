@@ -109,8 +109,8 @@ def native_loader(
     return loader, size / (delays.fetch / 1e3) / 1e6
 
 
-def preparation_ms(loader: sutler.Loader[Any]) -> float:
-    """Milliseconds that a sample really takes a trainer who does nothing else, files being in memory.
+def preparation_ms(loader: Any, step: float = 0.0, workers: int = 0) -> float:
+    """Milliseconds that a sample really takes a trainer whose step takes so many for each, files being in memory.
 
     That is the pause, and what the loader itself does around it: before each call of a user's function it saves the
     generators of random numbers, seeds them and puts them back, and behind the last one it makes a batch. After a pause
@@ -118,7 +118,11 @@ def preparation_ms(loader: sutler.Loader[Any]) -> float:
     """
     for batch in loader:
         del batch
-    batches = iter(loader)
-    next(batches)  # with which everything gets going
-    begun, count = time.perf_counter(), sum(1 for _ in batches)
-    return (time.perf_counter() - begun) / (count * BATCH) * 1e3
+    had = []
+    for batch in loader:
+        time.sleep(step * BATCH / 1e3)
+        had.append(time.perf_counter())
+        del batch
+    # With the first ones, of each worker one, everything gets going; and after the last one workers end.
+    counted = had[max(1, workers) - 1 :]
+    return (counted[-1] - counted[0]) / ((len(counted) - 1) * BATCH) * 1e3
