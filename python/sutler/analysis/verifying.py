@@ -58,7 +58,7 @@ def verified(
     again.append(_as_it_is(measurement, measured))
     notes.append(_run_again(measured, again))
     facts["missed"] = {
-        "again": max(abs(each / measured - 1) for each in again),
+        "again": max(max(each / measured, measured / each) - 1 for each in again),
         "cache": what_ifs.missed_by(found.get("cache", ())),
         "cores": what_ifs.missed_by(found.get("cores", ())),
         "storage": what_ifs.missed_by(found.get("storage_mbps", ())),

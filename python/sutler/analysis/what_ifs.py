@@ -119,16 +119,18 @@ def _kept(given: float, used: float) -> str:
 
 
 def missed_by(points: Iterable[WhatIf]) -> float:
-    """By which part of what was predicted the runs were off at the most; 0 where none was made.
+    """What predictions that were tried were off by at the most; 0 where none was.
+
+    As a part of the run or of the prediction, whichever is more: reports show the one, and state errors of the other.
 
     Examples:
         >>> known = Interval(100.0, 95.0, 105.0)
         >>> tried = [WhatIf("cores", count, "", known, "", verified=run) for count, run in [(1, 98.0), (2, 80.0)]]
         >>> missed_by(tried), missed_by([])
-        (0.2, 0.0)
+        (0.25, 0.0)
     """
-    off = [abs(point.verified / point.predicted.value - 1) for point in points if point.verified is not None]
-    return round(max(off, default=0.0), 6)
+    ratios = [point.verified / point.predicted.value for point in points if point.verified]
+    return round(max((max(ratio, 1 / ratio) - 1 for ratio in ratios), default=0.0), 6)
 
 
 def doubted(facts: dict[str, Any], questions: Questions, cache_given: float) -> Questions:

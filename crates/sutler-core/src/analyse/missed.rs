@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Change, Facts, FactsError, Outlook};
 
-/// By which part of the prediction runs were off at the most; 0 where none was made.
+/// By which part predictions that were tried were off at the most; 0 where none was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Missed {
