@@ -15,10 +15,10 @@ from sutler import _sutler
 from sutler._detection_batches import split_targets
 from sutler._epoch_batches import EpochBatches, check_positive
 from sutler._output import converter, resolve_output
+from sutler._seeding import seeded
 from sutler._selection import origin_of, selection_of
 from sutler.datasets import BYTES_MAX, PIXELS_MAX, Io, NativeDataset
 from sutler.transforms import lower_detection
-from sutler.transforms.tail import seeded
 
 if TYPE_CHECKING:
     from torch.utils.data import Subset

@@ -13,11 +13,11 @@ import numpy as np
 
 from sutler import _sutler
 from sutler._output import converter, resolve_output
+from sutler._seeding import seeded
 from sutler._tokenizers import Description, describe, end_token, pad_token
 from sutler.datasets import BYTES_MAX, NativeDataset
 from sutler.errors import Failure
 from sutler.transforms import Lowered
-from sutler.transforms.tail import seeded
 
 #: What packed blocks are made of is counted by 32 bits.
 _LENGTH_MAX = 1 << 30
