@@ -31,6 +31,7 @@ from typing import Any
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
 from benchmarks.seat import seat
+from benchmarks.turns import in_turn
 from benchmarks.worker import ContenderError
 from benchmarks.workload_data import Mix, find_clips, list_photos, make_photos
 from benchmarks.workload_feeds import (
@@ -213,8 +214,7 @@ def _take_turns(
     for number in range(-1, rounds):
         told = "warming up" if number < 0 else f"round {number + 1} of {rounds}"
         say(f"{workload.kind}, {workload.mix.slow_share:.0%} slow, {workload.mix.samples:,} samples: {told}")
-        begin = max(number, 0) % len(names)
-        for name in [*names[begin:], *names[:begin]]:
+        for name in in_turn(names, max(number, 0)):
             epoch = seats[name].submit(run_epoch, name, workload, step).result()
             if number >= 0:
                 epochs[name].append(epoch)
