@@ -72,9 +72,14 @@ def test_a_sample_goes_on_where_it_was_after_one_that_was_made_for_it(trainers: 
 
 
 def test_states_are_read_once_for_a_run_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    reads = []
+    reads: list[int] = []
     read = np.random.get_state
-    monkeypatch.setattr(np.random, "get_state", lambda: reads.append(1) or read())
+
+    def counted() -> Any:
+        reads.append(1)
+        return read()
+
+    monkeypatch.setattr(np.random, "get_state", counted)
     with generators_kept():
         for seed in range(10):
             drawn(seed)
