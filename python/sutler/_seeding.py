@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy.random  # noqa: F401 - NumPy loads it when first used, and it must be there to be seeded
 
-__all__ = ["generators_kept", "seed_generators", "seeded"]
+__all__ = ["generators_kept", "put_aside", "seed_generators", "seeded"]
 
 
 class _Generator(NamedTuple):
@@ -60,10 +60,26 @@ _alone = threading.RLock()
 _kept: dict[str, Any] | None = None
 
 
+def put_aside() -> Callable[[], None]:
+    """Lets another thread seed, though this one may be inside of what is seeded, until it calls what is returned.
+
+    For threads that take turns and put the generators back where they were at each. Whoever has the lock keeps it: the
+    next thread gets another one.
+    """
+    global _alone, _kept
+    before = _alone, _kept
+    _alone, _kept = threading.RLock(), None
+
+    def take_up() -> None:
+        global _alone, _kept
+        _alone, _kept = before
+
+    return take_up
+
+
 def _forget_parent() -> None:
     """We are in a forked child: a thread that has the lock, or keeps generators, is the parent's and not here."""
-    global _alone, _kept
-    _alone, _kept = threading.RLock(), None
+    put_aside()
 
 
 os.register_at_fork(after_in_child=_forget_parent)
