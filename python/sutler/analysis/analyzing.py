@@ -120,7 +120,11 @@ def analyze(
     facts["memory_bytes"] = memory_free_bytes() * MEMORY_FOR_CACHE
     stalls = Stalls(**{cause: facts["stalls"][cause] for cause in CAUSES})
     questions = what_ifs.table(facts, bench.cache_bytes)
+    if measurement.keeps_prepared:
+        questions.pop("cache", None)
     warnings = measured.warnings + _limits(bench)
+    if measurement.keeps_prepared:
+        warnings.append(doubts.CACHE_AS_IT_IS)
     took = measured.step.value * measured.batch_samples
     if isinstance(step, (int, float)) and took > step * STEP_LATE_MAX > 0:
         warnings.append(doubts.another_step(step, took))
@@ -132,7 +136,9 @@ def analyze(
         left_out = without_transforms(measurement, facts)
         if left_out:
             questions["without"] = left_out
-    advice = json.loads(_sutler.advise(json.dumps(facts), "stream" if measurement.streams else bench.kind))
+    # Of these nobody can say what a larger cache would bring, so none is recommended.
+    setting = "stream" if measurement.streams or measurement.keeps_prepared else bench.kind
+    advice = json.loads(_sutler.advise(json.dumps(facts), setting))
     found = Interval(**facts["measured"])
     subject = _subject(bench, measurement, measured, storage_mbps)
     device = _accelerator(emulated, step, bench, stalls, measured)

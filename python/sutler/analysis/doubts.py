@@ -10,6 +10,13 @@ from sutler.errors import Failure
 NAMED_MAX = 3
 
 
+#: Where a cache keeps what a dataset prepares.
+CACHE_AS_IT_IS = (
+    "The cache keeps what the dataset prepares, so it spares preparation as well as reading. It was left as it is in "
+    "all that was measured, P included, and what a larger or smaller one would bring is not predicted."
+)
+
+
 def no_batches(samples: int | None, batch_size: int) -> str:
     """Why a loader that is no stream has not a single batch.
 

@@ -24,6 +24,7 @@ from sutler.analysis.passes import (
     Pass,
     Series,
     Step,
+    batch_length,
     counted,
     plain,
     repeat,
@@ -37,6 +38,8 @@ from sutler.errors import Failure
 
 #: A cache gives out memory in blocks of a little more than this.
 CACHE_BLOCK = 4200
+#: A smaller one holds next to nothing.
+CACHE_MIN = 4 * CACHE_BLOCK
 #: What may have been read while everything was in memory: a directory, a library that is used for the first time.
 STRAY_BYTES = 64 << 10
 #: Batches to look at where the user does not say.
@@ -127,6 +130,9 @@ class Measurement:
         self.native = bench.kind == "native"
         #: Whether its samples can be kept in a cache of ours.
         self.keeps = self.native and bench.dataset.content == "images"
+        #: Whether it has a cache of something else, as of what a dataset in Python prepares. That is left as it is in
+        #: all that is measured: no model says what another one would bring.
+        self.keeps_prepared = bool(bench.cache_bytes) and not self.keeps
         self.streams = bench.kind == "stream" or bool(getattr(bench, "is_stream", False))
         self._stack = ExitStack()
         self._verifies = verify
@@ -160,7 +166,7 @@ class Measurement:
                 least = ROUNDS_TO_VERIFY * 2 * team + BATCHES_MIN
             sizes = []
             for batch in itertools.islice(probe.epoch(), limit):
-                sizes.append(_length(batch, bench.batch_size))
+                sizes.append(batch_length(batch, bench.batch_size))
                 if count == 0:
                     #: A batch as the step gets it, to be trained on again and again.
                     self.batch = batch
@@ -267,6 +273,8 @@ class Measurement:
             config = replace(config, cache_bytes=self._room(), split=DEFAULT_SPLIT)
         if self.native:
             config = replace(config, storage_bytes_per_s=UNTHROTTLED)
+        if self.keeps_prepared:
+            return self.open_as_it_is(stack, config)[0]
         probe = self.open(stack, config, batches)
         self._go_through(probe)
         kept = probe.kept()
@@ -294,7 +302,7 @@ class Measurement:
             return self.open_warm(stack, config), 0.0
         if not self.keeps or self.kept_bytes is None:
             scaled = int(bench.cache_bytes * min(1.0, sum(self.sizes) / bench.samples))
-            probe = self.open(stack, replace(config, cache_bytes=max(1 << 20, scaled)))
+            probe = self.open(stack, replace(config, cache_bytes=max(CACHE_MIN, scaled)))
             self._go_through(probe)
             kept = probe.kept()
             probe.spread(self.sizes)
@@ -381,8 +389,9 @@ class Measurement:
     def _alone(self, memory: Probe) -> Phase:
         """A single worker: on a part of the samples that stands for all of them, as it takes so long."""
         config = Config(workers=1)
-        if self.streams:
-            return Phase(self.open_in_memory(self._stack, config), NO_STEP, self.into_memory, 1)
+        if self.streams or self.keeps_prepared:
+            rounds = 1 if self.streams else 2
+            return Phase(self.open_in_memory(self._stack, config), NO_STEP, self.into_memory, 1, rounds)
         together = self._seconds_from_memory(memory) / len(self.sizes)
         each = together * min(self.bench.workers, _sutler.usable_cores())
         # Two rounds, so that one counts in which each sample comes once, whatever the other has begun with.
@@ -586,12 +595,3 @@ class Measurement:
 
 def _nothing() -> None:
     """Ready samples are where they are."""
-
-
-def _length(batch: Any, otherwise: int) -> int:
-    """How many samples a batch of somebody else's making has."""
-    first = batch
-    while isinstance(first, (list, tuple, dict)) and first:
-        first = next(iter(first.values())) if isinstance(first, dict) else first[0]
-    shape = getattr(first, "shape", None)
-    return int(shape[0]) if shape else otherwise

@@ -144,6 +144,7 @@ def doubted(facts: dict[str, Any], questions: Questions, cache_given: float) -> 
     return {
         axis: tuple(tried.get((axis, point.value), point) for point in points)
         for axis, points in table(facts, cache_given).items()
+        if axis in questions
     }
 
 

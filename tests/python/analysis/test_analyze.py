@@ -24,7 +24,7 @@ from sutler.analysis.proof import device_bytes, drop_from_page_cache, processor_
 from sutler.testing import SlowDisk, make_photos
 
 from tests.python.analysis.conftest import BRIEF
-from tests.python.analysis.injected import BATCH, Delays, InjectedDataset, write_files
+from tests.python.analysis.injected import BATCH, BATCHES, Delays, InjectedDataset, write_files
 from tests.python.analysis.quiet import skip_if_busy, undisturbed
 from tests.python.conftest import DEADLINE
 
@@ -306,6 +306,37 @@ def test_the_present_cache_is_shown_as_it_was_given(forty_photos: Path) -> None:
     (now,) = [point for point in found.findings.what_if["cache"] if point.now]
     assert now.label.startswith("64.0 MiB, ")
     assert now.label.endswith("iB used")
+
+
+class Kept:
+    """A dataset that takes a while to prepare samples, which are the same in every epoch."""
+
+    def __init__(self, files: Path) -> None:
+        self.samples = [(str(path), 0) for path in sorted(files.iterdir())]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @sutler.deterministic
+    def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
+        time.sleep(0.01)
+        return np.fromfile(self.samples[index][0], np.uint8, 3000)
+
+
+def test_a_cache_of_what_is_prepared_is_left_as_it_is(files: Path) -> None:
+    half = BATCH * BATCHES // 2 * 4200
+    with sutler.Loader(Kept(files), BATCH, shuffle=True, num_workers=0, cache=half) as loader:
+        found = sutler.analyze(loader, 0.001, time=BRIEF, verify=True)
+    assert 0.4 < found.subject.cached < 0.6
+    # Half of the pauses are spared, so it is less than ten milliseconds for each sample, in memory as in the run.
+    with_all_pauses = 1 / 0.01
+    assert found.rates["P"].samples_per_s.value > 1.2 * with_all_pauses
+    assert "cache" not in found.findings.what_if
+    assert found.recommendation.code != "" or found.recommendation.binding == "device"
+    assert "cache" not in found.recommendation.code
+    assert any("The cache keeps what the dataset prepares" in warning for warning in found.warnings)
+    with pytest.raises(ValueError, match="another cache cannot be asked about"):
+        found.what_if(cache="1GiB")
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="there is no file system in memory here")
