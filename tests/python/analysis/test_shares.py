@@ -123,17 +123,20 @@ def dataset_loader(kind: str, workers: int, delays: Delays, files: Path) -> Iter
 def true_shares(kind: str, workers: int, delays: Delays, files: Path) -> dict[str, float]:
     """What the delays make of a trainer's time, and what the loader does itself, which is in nobody's delays.
 
-    A trainer without workers does that as well, between samples and steps, and it is its wait for batches that are
-    ready. Workers do it beside their samples, which take so much longer.
+    A trainer that has no workers, or never waits for them, does that between its steps, and it is the wait for batches
+    that are ready. Otherwise workers do it beside their samples, which take so much longer.
     """
-    injected = replace(delays, fetch=0, prep=0) if workers == 0 else replace(delays, fetch=0, step=0)
+    shares = delays.shares(workers)
+    by_trainer = workers == 0 or shares["trainer"] == 1.0
+    injected = replace(delays, fetch=0, prep=0) if by_trainer else replace(delays, fetch=0, step=0)
     with dataset_loader(kind, workers, injected, files) as loader:
-        own = preparation_ms(loader, injected.step, workers) * max(1, workers) - injected.step - injected.prep
+        each = preparation_ms(loader, injected.step, workers)
+    own = each - injected.step if by_trainer else each * workers - injected.prep
     assert 0 <= own < OWN_WORK_MS_MAX, f"the loader's own work took {own:.2f} ms a sample"
-    if workers:
+    if not by_trainer:
         return replace(delays, prep=delays.prep + own).shares(workers)
-    injected_ms = delays.fetch + delays.prep + delays.step
-    shares = {cause: share * injected_ms / (injected_ms + own) for cause, share in delays.shares(0).items()}
+    injected_ms = delays.step / shares["trainer"]
+    shares = {cause: share * injected_ms / (injected_ms + own) for cause, share in shares.items()}
     return shares | {"transport": own / (injected_ms + own)}
 
 
