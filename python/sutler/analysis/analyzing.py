@@ -35,8 +35,6 @@ from sutler.loader import Loader
 MEMORY_FOR_CACHE = 0.8
 #: Where a loader prepares more than this many times what the trainer takes, no transform is worth leaving out.
 AMPLE = 2.0
-#: An emulated step of a millisecond is late by a twentieth on a quiet machine; beyond twice that it is another step.
-STEP_LATE_MAX = 1.1
 
 
 def analyze(
@@ -125,9 +123,8 @@ def analyze(
     warnings = measured.warnings + _limits(bench)
     if measurement.keeps_prepared:
         warnings.append(doubts.CACHE_AS_IT_IS)
-    took = measured.step.value * measured.batch_samples
-    if isinstance(step, (int, float)) and took > step * STEP_LATE_MAX > 0:
-        warnings.append(doubts.another_step(step, took))
+    if isinstance(step, (int, float)):
+        warnings += doubts.of_step(step, measured.step.value * measured.batch_samples)
     again: tuple[float, ...] = ()
     if verify:
         questions, again, notes = verified(measurement, facts, questions)

@@ -8,6 +8,10 @@ from sutler.errors import Failure
 
 #: How many broken samples are named.
 NAMED_MAX = 3
+#: How many times as long as it should an emulated step may take; and by how many seconds a pause is late on a quiet
+#: machine, about twice what Linux allows itself.
+STEP_LATE_MAX = 1.1
+PAUSE_LATE = 1e-4
 
 
 #: Where a cache keeps what a dataset prepares.
@@ -67,18 +71,22 @@ def perhaps_not_cold(expected: float, read: int | None) -> str:
     )
 
 
-def another_step(wanted: float, took: float) -> str:
-    """Where an emulated step is not the one that was asked for.
+def of_step(wanted: float, took: float) -> list[str]:
+    """What it means that an emulated step took longer than it was to take, where that is more than a pause is late by.
 
     Examples:
-        >>> another_step(0.004, 0.006).partition(":")[0]
+        >>> of_step(0.004, 0.006)[0].partition(":")[0]
         'The emulated step was to take 4 ms and took 6 ms'
+        >>> of_step(0.004, 0.0041), of_step(0.0, 1e-6)
+        ([], [])
     """
-    return (
+    if not wanted or took <= STEP_LATE_MAX * wanted + PAUSE_LATE:
+        return []
+    return [
         f"The emulated step was to take {duration(wanted)} and took {duration(took)}: this machine has too much else "
         "to do to wait for just so long. All figures are those of the longer step, and an accelerator of the shorter "
         "one would be busy for a smaller part of the time."
-    )
+    ]
 
 
 def nothing_good(failures: list[Failure], tried: int) -> str:
