@@ -133,9 +133,6 @@ def analyze(
         left_out = without_transforms(measurement, facts)
         if left_out:
             questions["without"] = left_out
-    # Of these nobody can say what a larger cache would bring, so none is recommended.
-    setting = "stream" if measurement.streams or measurement.keeps_prepared else bench.kind
-    advice = json.loads(_sutler.advise(json.dumps(facts), setting))
     found = Interval(**facts["measured"])
     subject = _subject(bench, measurement, measured, storage_mbps)
     device = _accelerator(emulated, step, bench, stalls, measured)
@@ -148,7 +145,7 @@ def analyze(
             stalls=stalls,
             measured=found,
             what_if=questions,
-            recommendation=Recommendation(**advice),
+            recommendation=_recommendation(measurement, facts),
             stages=_stages(measured.stages),
             timeline=measured.timeline,
             accelerator=device,
@@ -159,6 +156,14 @@ def analyze(
         ),
         measured.record,
     )
+
+
+def _recommendation(measurement: Measurement, facts: dict[str, Any]) -> Recommendation:
+    if len(measurement.sizes) == 1:
+        return Recommendation(doubts.ONE_BATCH, binding="unknown", change="", code="", gain=1.0)
+    # Of these nobody can say what a larger cache would bring, so none is recommended.
+    setting = "stream" if measurement.streams or measurement.keeps_prepared else measurement.bench.kind
+    return Recommendation(**json.loads(_sutler.advise(json.dumps(facts), setting)))
 
 
 def bench_for(loader: Any) -> Bench:

@@ -21,6 +21,13 @@ CACHE_AS_IT_IS = (
 )
 
 
+#: Where a recommendation would be about a run that nobody makes.
+ONE_BATCH = (
+    "Nothing can be recommended: there is a single batch, so none is read or prepared while another is trained on, as "
+    "it would be in a longer run. What binds there these figures do not tell."
+)
+
+
 def no_batches(samples: int | None, batch_size: int) -> str:
     """Why a loader that is no stream has not a single batch.
 

@@ -157,7 +157,8 @@ class Recommendation:
 
     #: The paragraph: what binds, the cheapest change, its predicted gain.
     text: str
-    #: What binds now: ``"storage"``, ``"processors"``, ``"transport"``, ``"device"``, or ``"nothing"`` to be changed.
+    #: What binds now: ``"storage"``, ``"processors"``, ``"transport"``, ``"device"``; ``"order"`` where batches wait
+    #: for single samples, ``"unknown"`` where there is a single batch.
     binding: str
     #: The change in a few words, empty where there is none to make.
     change: str

@@ -228,6 +228,7 @@ def test_too_few_samples_are_said_to_say_little(forty_photos: Path) -> None:
     with make_loader(forty_photos, batch_size=64) as loader:
         found = sutler.analyze(loader, 0.001, time=BRIEF)
     assert any("fewer than a batch" in warning for warning in found.warnings)
+    assert found.recommendation.text.startswith("Nothing can be recommended: there is a single batch")
     with (
         make_loader(forty_photos, batch_size=64, drop_last=True) as loader,
         pytest.raises(ValueError, match="no batches"),
