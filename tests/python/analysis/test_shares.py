@@ -102,15 +102,14 @@ def analyse(
             assert 0 <= own < OWN_WORK_MS_MAX, f"the loader's own work took {own:.2f} ms a sample"
             report = sutler.analyze(loader, step, 14, time=seconds, storage_mbps=mbps)
             return report, real.shares(workers, prepared_by_trainer=True)
-    with dataset_loader(kind, workers, delays, files) as loader:
+    with dataset_loader(kind, workers, InjectedDataset(files, delays)) as loader:
         report = sutler.analyze(loader, step, 14, time=seconds)
     return report, true_shares(kind, workers, delays, files)
 
 
 @contextmanager
-def dataset_loader(kind: str, workers: int, delays: Delays, files: Path) -> Iterator[Any]:
+def dataset_loader(kind: str, workers: int, dataset: Any) -> Iterator[Any]:
     """A loader of a dataset written in Python: PyTorch's, or ours."""
-    dataset: Any = InjectedDataset(files, delays)
     if kind == "torch":
         data = pytest.importorskip("torch.utils.data")
         yield data.DataLoader(dataset, BATCH, num_workers=workers, persistent_workers=workers > 0)
@@ -128,10 +127,12 @@ def true_shares(kind: str, workers: int, delays: Delays, files: Path) -> dict[st
     """
     shares = delays.shares(workers)
     by_trainer = workers == 0 or shares["trainer"] == 1.0
-    injected = replace(delays, fetch=0, prep=0) if by_trainer else replace(delays, fetch=0, step=0)
-    with dataset_loader(kind, workers, injected, files) as loader:
-        each = preparation_ms(loader, injected.step, workers)
-    own = each - injected.step if by_trainer else each * workers - injected.prep
+    dataset: Any = InjectedDataset(files, replace(delays, fetch=0, prep=0 if by_trainer else delays.prep))
+    if by_trainer:
+        dataset = [dataset[index] for index in range(len(dataset))]
+    with dataset_loader(kind, workers, dataset) as loader:
+        each = preparation_ms(loader, delays.step if by_trainer else 0.0, workers)
+    own = each - delays.step if by_trainer else each * workers - delays.prep
     assert 0 <= own < OWN_WORK_MS_MAX, f"the loader's own work took {own:.2f} ms a sample"
     if not by_trainer:
         return replace(delays, prep=delays.prep + own).shares(workers)
