@@ -467,6 +467,20 @@ def test_jobs_of_one_name_have_the_same_arguments(agent: Agent, photos: Path) ->
         assert len(batches(first)) == len(batches(second))
 
 
+def test_ranks_may_have_different_numbers_of_workers(agent: Agent, photos: Path) -> None:
+    named: dict[str, Any] = COMMON | {"batch_size": 1, "agent": agent.socket, "job_name": "ranks"}
+    named |= {"world_size": 2, "order": "ready"}
+    with (
+        sutler.Loader(dataset(photos), **named | {"rank": 0, "num_workers": 2}) as first,
+        sutler.Loader(dataset(photos), **named | {"rank": 1, "num_workers": 16}) as second,
+        sutler.Loader(dataset(photos), **named | {"rank": 1, "lateness": 9}) as wrong,
+    ):
+        assert first.lateness != second.lateness
+        assert len(batches(first)) == len(batches(second))
+        with pytest.raises(ValueError, match="lateness None, this one asks for 9; ranks of one job"):
+            next(iter(wrong))
+
+
 def test_a_dataset_that_has_changed_is_refused(agent: Agent, own_photos: Path) -> None:
     listed = dataset(own_photos)
     next(own_photos.rglob("*.jpg")).unlink()

@@ -25,7 +25,7 @@ const NEXT_PATIENCE: Duration = Duration::from_millis(50);
 
 /// How long is waited for batches that can travel together, where the client has room for several. Workers go on meanwhile,
 /// so this delays a batch and not those behind it.
-const COMPANY_PATIENCE: Duration = Duration::from_millis(2);
+const COMPANY_PATIENCE: Duration = Duration::from_millis(3);
 
 /// In how many slices the course of a batch is told. Batches of few samples are told exactly; those of many, which take a
 /// while, to a part in 24 of that.
@@ -288,7 +288,7 @@ impl<'a> Session<'a> {
             figures: if due { Some(figures(job)?) } else { None },
             place,
         };
-        if let Place::Slot { slot } = delivered.place {
+        if let Place::Slot(slot) = delivered.place {
             self.held.insert(slot, batch);
         }
         Ok((delivered, file))
@@ -338,7 +338,7 @@ fn figures(job: &Job) -> Result<Value, Refused> {
 fn place(batch: &Batch) -> std::io::Result<(Place, Option<OwnedFd>)> {
     match batch.memory() {
         Some(memory) => match (memory.slot(), memory.file()) {
-            (Some(slot), _) => Ok((Place::Slot { slot }, None)),
+            (Some(slot), _) => Ok((Place::Slot(slot), None)),
             (None, Some(file)) => Ok((Place::File { bytes: memory.len() }, Some(file.try_clone_to_owned()?))),
             (None, None) => Err(std::io::Error::other("the job's memory is not shared")),
         },
