@@ -252,8 +252,7 @@ mod tests {
     #[test]
     fn a_small_batch_is_the_same_after_the_journey_and_is_told_in_few_words() {
         let served = Served { storage: 1, encoded: 2, decoded: 3, augmented: 4 };
-        let counts =
-            Counts { served, storage_reads: 5, storage_bytes: 1_000_000, fetched: 6, warnings: 7 };
+        let counts = Counts { served, storage_reads: 5, storage_bytes: 1_000_000, fetched: 6, warnings: 7 };
         let span = Span { begun: 1_000, fetched: 200_000, finished: 900_000 };
         let course = Course::of(&[span], 0, 1_000_000);
         let delivered = Delivered {

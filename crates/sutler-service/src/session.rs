@@ -222,7 +222,8 @@ impl<'a> Session<'a> {
         let mut batches = Vec::new();
         let mut file = None;
         // The trainer has nothing to do until an epoch's first batch is there.
-        let is_first = matches!(self.progress, Some((latest, progress)) if latest == run && progress.batches == 0);
+        let is_first =
+            matches!(self.progress, Some((latest, progress)) if latest == run && progress.batches == 0);
         if most > 1 && !is_first {
             self.runs.get_mut(&run).ok_or_else(no_run)?.wait_for(most, COMPANY_PATIENCE);
         }
