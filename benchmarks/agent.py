@@ -23,6 +23,7 @@ from benchmarks.outcome import Outcome
 from benchmarks.photos import photo_tree
 from benchmarks.process_tree import TICK_SECONDS, cpu_seconds
 from benchmarks.serving import serving
+from benchmarks.turns import in_turn
 from benchmarks.worker import ContenderError, Worker
 
 #: With batches of this many samples or more, a job through an agent should be at least this fast.
@@ -112,7 +113,7 @@ def take_turns(description: str, settings: Settings, rounds: int) -> Turns:
         ]
         for number in range(rounds + 1):
             say(f"{description.split(':')[0]}, batches of {settings.batch_size}: epoch {number} of {rounds}")
-            for worker, pids, epochs, cpu in sides if number % 2 else sides[::-1]:
+            for worker, pids, epochs, cpu in in_turn(sides, number):
                 before = sum(map(cpu_seconds, pids))
                 epoch = worker.epoch(number)
                 if number:

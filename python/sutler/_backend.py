@@ -437,11 +437,6 @@ def draw_seed(generator: Any, seed: int) -> int:
     return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
 
 
-def default_workers(dataset: Any) -> int:
-    """How many workers a loader has when nobody says: all usable cores for native threads, none for Python."""
-    return _sutler.usable_cores() if isinstance(origin_of(dataset), NativeDataset) else 0
-
-
 def length_of(dataset: Any) -> int | None:
     """How many samples a dataset has, if it knows: with a sampler it need not."""
     try:

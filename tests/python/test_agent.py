@@ -438,6 +438,20 @@ def test_ranks_and_jobs_share_an_agent(agent: Agent, photos: Path) -> None:
     assert epochs[2][0] != epochs[2][1]
 
 
+def test_ranks_may_come_one_after_the_other_to_an_epoch_of_another_length(agent: Agent, photos: Path) -> None:
+    named: dict[str, Any] = COMMON | {"agent": agent.socket, "job_name": "longer", "world_size": 2}
+    subset = pytest.importorskip("torch.utils.data").Subset
+    parts = [subset(dataset(photos), range(20)) for _ in range(2)]
+    with (
+        sutler.Loader(parts[0], **named, rank=0) as first,
+        sutler.Loader(parts[1], **named, rank=1) as second,
+    ):
+        for samples in (20, 41):
+            for part in parts:
+                part.indices = range(samples)
+            assert len(batches(first)) == len(batches(second)) == -(-samples // 2 // 4)
+
+
 def test_jobs_of_one_name_have_the_same_arguments(agent: Agent, photos: Path) -> None:
     differences: list[tuple[dict[str, Any], str]] = [
         ({"seed": 3}, "seed 0, this one asks for 3"),

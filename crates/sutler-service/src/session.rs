@@ -104,7 +104,7 @@ impl<'a> Session<'a> {
             Request::Start { run, epoch } => {
                 let job = self.job.as_ref().ok_or_else(no_job)?;
                 self.agent
-                    .begin(self.number, epoch.sequence)
+                    .begin(self.number, epoch.epoch, epoch.sequence)
                     .map_err(|reason| Refused(Refusal::Value, reason))?;
                 let mut started = epoch
                     .check_part(self.samples)

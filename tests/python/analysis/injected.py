@@ -73,9 +73,9 @@ def write_files(root: Path) -> Path:
     return root
 
 
-def write_photos(root: Path) -> Path:
+def write_photos(root: Path, count: int = BATCH * BATCHES) -> Path:
     """Pictures so small that decoding them takes next to nothing, and of one size, so that each is read as long."""
-    make_photos(root, BATCH * BATCHES, 2, longer_side=48)
+    make_photos(root, count, 2, longer_side=48)
     photos = [path for path in root.rglob("*") if path.is_file()]
     size = max(path.stat().st_size for path in photos)
     for path in photos:
@@ -96,14 +96,16 @@ class Pause:
         return image
 
 
-def native_loader(photos: Path, delays: Delays, workers: int) -> tuple[sutler.Loader[Any], float]:
+def native_loader(
+    photos: Path, delays: Delays, workers: int, batch_size: int = BATCH
+) -> tuple[sutler.Loader[Any], float]:
     """A loader of ours over pictures, and the megabytes per second that storage is to be held to."""
     steps: list[Any] = [T.Resize((16, 16)), T.ToDtype("float32")]
     if delays.prep:
         steps.append(Pause(delays.prep / 1e3))
     dataset = sutler.ImageFolder(photos, transform=T.Compose(steps))
     size = Path(dataset.samples[0][0]).stat().st_size
-    loader: sutler.Loader[Any] = sutler.Loader(dataset, batch_size=BATCH, num_workers=workers)
+    loader: sutler.Loader[Any] = sutler.Loader(dataset, batch_size=batch_size, num_workers=workers)
     return loader, size / (delays.fetch / 1e3) / 1e6
 
 
