@@ -79,7 +79,10 @@ def test_a_sample_is_the_same_whether_it_made_room_or_not(workers: int) -> None:
     )
     elsewhere = 0
     with loader:
-        for epoch in range(2):
+        for epoch in range(8):
+            # Two will do, but where others keep the cores busy every sample is slow now and then.
+            if epoch >= 2 and elsewhere > 0:
+                break
             loader.set_epoch(0)  # the same random numbers again
             found: dict[int, Any] = {}
             for indices, rows, main in loader:
