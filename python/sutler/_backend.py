@@ -114,6 +114,7 @@ class NativeBackend:
         self._seed = loader.seed
         self._channels_last = loader.channels_last
         self._lateness = loader._lateness()
+        self._lateness_given = loader._lateness_given
         self._shared = loader.order == "shared"
         self.agent = loader._agent
         self._name = loader.job_name
@@ -191,6 +192,7 @@ class NativeBackend:
                 errors_max=self._policy.max,
                 errors_rate=self._policy.rate,
                 lateness=self._lateness,
+                lateness_given=self._lateness_given,
                 shared=self._shared,
                 pad=self._pad,
                 frame=self._frame,

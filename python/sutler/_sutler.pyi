@@ -347,6 +347,7 @@ class Job:
         errors_max: int | None = None,
         errors_rate: float | None = None,
         lateness: int | None = None,
+        lateness_given: bool = True,
         shared: bool = False,
         pad: float | None = None,
         frame: int | None = None,

@@ -247,6 +247,8 @@ class Loader(Generic[BatchType]):
         self.lateness = (
             max(LATENESS_MIN, self._batches_ahead(self.batch_size or 1)) if lateness is None else lateness
         )
+        #: What is left out follows from the number of workers, in which the ranks of a job may differ.
+        self._lateness_given = lateness is not None
         self.hand_over = hand_over
         self.overlap_epochs = overlap_epochs
         self._successor = Successor()

@@ -402,8 +402,8 @@ def test_what_a_killed_client_held_is_given_back_and_others_go_on(
     assert first_line(victim) == "holding"
     (job,) = agent.wait_for(lambda jobs: jobs[0]["batches_held"] > 3)
     assert job["pid"] == victim.pid
-    # Three in its hands, and those that came with them or are on their way, up to four in a message.
-    assert 4 <= job["batches_held"] <= 8
+    # Three in its hands, and those that came with them or are on their way: the first alone, then up to four at once.
+    assert 4 <= job["batches_held"] <= 9
     assert job["memory_bytes"] >= 4 * 3 * 32 * 32
     with sutler.Loader(dataset(photos), **COMMON, agent=agent.socket) as other:
         iterator = iter(other)
@@ -479,6 +479,20 @@ def test_jobs_of_one_name_have_the_same_arguments(agent: Agent, photos: Path) ->
             ):
                 next(iter(wrong))
         assert len(batches(first)) == len(batches(second))
+
+
+def test_ranks_may_have_different_numbers_of_workers(agent: Agent, photos: Path) -> None:
+    named: dict[str, Any] = COMMON | {"batch_size": 1, "agent": agent.socket, "job_name": "ranks"}
+    named |= {"world_size": 2, "order": "ready"}
+    with (
+        sutler.Loader(dataset(photos), **named | {"rank": 0, "num_workers": 2}) as first,
+        sutler.Loader(dataset(photos), **named | {"rank": 1, "num_workers": 16}) as second,
+        sutler.Loader(dataset(photos), **named | {"rank": 1, "lateness": 9}) as wrong,
+    ):
+        assert first.lateness != second.lateness
+        assert len(batches(first)) == len(batches(second))
+        with pytest.raises(ValueError, match="lateness None, this one asks for 9; ranks of one job"):
+            next(iter(wrong))
 
 
 def test_a_dataset_that_has_changed_is_refused(agent: Agent, own_photos: Path) -> None:

@@ -191,7 +191,7 @@ impl Job {
     /// the first has a window of its own, and the others name it in `shares_with`.
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
-    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, ahead_grows, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, pad=None, frame=None, cache=None, agent=None, name=None, window_bytes=0, shares_with=None))]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, ahead_grows, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, lateness_given=true, shared=false, pad=None, frame=None, cache=None, agent=None, name=None, window_bytes=0, shares_with=None))]
     fn new(
         py: Python<'_>,
         dataset: &Dataset,
@@ -207,6 +207,7 @@ impl Job {
         errors_max: Option<u64>,
         errors_rate: Option<f64>,
         lateness: Option<u32>,
+        lateness_given: bool,
         shared: bool,
         pad: Option<f32>,
         frame: Option<u32>,
@@ -233,6 +234,7 @@ impl Job {
             pad,
             frame,
             lateness,
+            lateness_given,
             shared,
         };
         let layout = spec.layout();
