@@ -259,7 +259,9 @@ class _BatchesByStep(torch.utils.data.Dataset[Any]):
         return self._prepared.loader.dataset[index]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # asked for before there is a loader, or by who wants to know what kind this is
+        if name.startswith(
+            "_"
+        ):  # asked for before there is a loader, or by who wants to know what kind this is
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._prepared.loader.dataset, name)
 

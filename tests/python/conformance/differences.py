@@ -124,4 +124,14 @@ DIFFERENCES = {
         sutler="A `Loader` cannot: `TypeError`, with the remedy.",
         reason="It holds threads, memory and worker processes; `state_dict()` is what a checkpoint needs.",
     ),
+    "streams_of_any_class": Difference(
+        torch="A dataset that has `__iter__` only is a `TypeError`, unless its class derives from `IterableDataset`.",
+        sutler="It is a stream, whatever its class.",
+        reason="What it has says what it is, and a dataset need not import PyTorch.",
+    ),
+    "tensors_in_shared_memory": Difference(
+        torch="Tensors that come from workers are in PyTorch's shared memory: `is_shared()` is true.",
+        sutler="`is_shared()` is false; `share_memory_()` and PyTorch's queues copy them there, as any other tensor.",
+        reason="They are in memory that the loader's processes have mapped and use again, without a file for each.",
+    ),
 }

@@ -117,10 +117,15 @@ def test_batches_stay_what_they_were(load: Callable[..., Any], workers: int) -> 
     assert [batch[:, 999].tolist() for batch in batches] == [[at, at + 1] for at in range(0, 40, 2)]
 
 
-def test_batches_can_be_written_to(load: Callable[..., Any], workers: int) -> None:
+def test_batches_can_be_written_to(
+    load: Callable[..., Any], workers: int, differs: Callable[[str], bool]
+) -> None:
     for batch in load(Computed(8, lambda index: torch.full((3,), index)), batch_size=2, num_workers=workers):
+        assert batch.is_shared() == (workers > 0 and not differs("tensors_in_shared_memory"))
         batch += 1
         batch[0] = -1
+        assert batch[0].tolist() == [-1, -1, -1]
+        assert batch.share_memory_().is_shared()
         assert batch[0].tolist() == [-1, -1, -1]
     sample = torch.zeros(3)
     for single in load(Listed([sample, sample]), batch_size=None, num_workers=1):
