@@ -115,8 +115,8 @@ class Loader(Generic[BatchType_co]):
             not with ``num_workers="auto"``. Native datasets need no asking.
         overlap_epochs: Begin the next epoch while the last batches of this one are served, so that its first batch is
             ready at once. It is begun after the last epoch, too, and then called off.
-        seed: With the epoch and the sample's index, decides all randomness. A stream's samples have no index; its workers
-            are seeded as PyTorch's are.
+        seed: With the epoch and the sample's index, decides all randomness. Samples of a stream have no index; its
+            workers are seeded as PyTorch's are.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
         cache: How much memory to keep samples in from one epoch to the next: bytes, ``"8GiB"``, or a

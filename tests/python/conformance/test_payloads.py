@@ -97,10 +97,19 @@ def test_subclasses_of_tensors(load: Callable[..., Any], workers: int) -> None:
     assert single.tolist() == [1.0, 1.0]
 
 
-def test_parameters_and_gradients(load: Callable[..., Any], workers: int) -> None:
+def test_parameters_and_gradients(
+    load: Callable[..., Any], workers: int, differs: Callable[[str], bool]
+) -> None:
     leaf = torch.ones(2, requires_grad=True)
     (batch,) = load(Listed([leaf.detach(), leaf.detach()]), batch_size=2, num_workers=workers)
     assert not batch.requires_grad
+    loader = load(Listed([leaf, leaf]), batch_size=2, num_workers=workers)
+    if workers and not differs("conjugate_views"):
+        with raises(RuntimeError, match="automatic differentiation"):
+            list(loader)
+    else:
+        (batch,) = loader
+        assert batch.tolist() == [[1.0, 1.0]] * 2
 
 
 def test_tensors_of_one_storage_stay_equal_when_apart(load: Callable[..., Any], workers: int) -> None:
