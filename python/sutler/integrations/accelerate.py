@@ -60,7 +60,8 @@ def prepare(
         raise ValueError(
             f"the loader deals its samples out to {loader.world_size} ranks, the accelerator has "
             f"{accelerator.num_processes}. Leave rank and world_size out, or pass accelerator.process_index and "
-            "accelerator.num_processes."
+            "accelerator.num_processes. An accelerator of one process among several that train on CPUs was made "
+            "without Accelerator(cpu=True)."
         )
     device = accelerator.device if accelerator.device_placement and loader.device is None else None
     if device is not None and device.type == "cuda" and loader.output == "torch":
