@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 def begin_epoch(loader: Loader, position: Position) -> tuple[BatchSource, Callable[[], None]]:
     """Begins an epoch at a position: its batches, and how to call the rest off."""
+    loader._check_open()
     if loader._streams is not None:
-        loader._check_open()
         stream, position.streams = loader._streams.begin(loader, position.streams)
         return stream, stream.close
     # A sampler that draws otherwise than before is found out here, before anything is started.

@@ -50,7 +50,6 @@ class EngineRoom:
 
     def enter_epoch(self, loader: Loader, batch_size: int) -> tuple[_sutler.Engine, _sutler.Job]:
         """The engine and the job for an epoch that is about to begin."""
-        loader._check_open()
         if not self.is_here:
             # A forked child has none of the threads, and their locks may be held for ever: start afresh.
             self._owner = os.getpid()

@@ -296,8 +296,10 @@ def _numbering(keys: KeyTable | None, selection: Selection | None, samples: int)
         return lambda drawn: _from_start(_index(drawn), samples)
 
     def number(key: Any) -> int:
-        with contextlib.suppress(TypeError):  # a key of another kind
-            key = operator.index(key)  # NumPy's integers, and tensors without dimensions
+        # A tensor of shape [1] would pass for an integer, too, and the dataset gives it another answer than that.
+        if not getattr(key, "ndim", 0):
+            with contextlib.suppress(TypeError):  # a key of another kind
+                key = operator.index(key)  # NumPy's integers, and tensors without dimensions
         return keys.number(key)
 
     return number

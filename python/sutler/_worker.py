@@ -5,6 +5,7 @@ The conversation is described where its other side is, in the engine's `process/
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import mmap
@@ -500,6 +501,8 @@ def set_up(
     # What is here now stays: to search it for garbage would only write to every object, and so copy each page that a
     # forked worker still shares with its trainer.
     gc.freeze()
+    # A spawned worker takes its interpreter down when it ends, and libraries would report all of it as leaked.
+    atexit.register(gc.unfreeze)
     seed = options.base_seed + options.worker
     random.seed(seed)
     np.random.seed(seed % 2**32)

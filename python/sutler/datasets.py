@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -86,6 +87,26 @@ class NativeDataset(DatasetType):
                 )
         self.lowered = lower(self.transform)
         self._pipeline = self.pipeline(len(self.lowered.ops))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "transform" and "lowered" in vars(self):
+            raise AttributeError(
+                f"the transform of this {type(self).__name__} is fixed, as native threads have been told of it; "
+                "with_transform(...) makes another dataset of the same samples, for another loader"
+            )
+        super().__setattr__(name, value)
+
+    def with_transform(self, transform: Any) -> Self:
+        """Another dataset of the same samples, which are transformed otherwise."""
+        other = self._transformed_by(transform)
+        other.lowered.announce(stacklevel=2)
+        return other
+
+    def _transformed_by(self, transform: Any) -> Self:
+        other = copy.copy(self)
+        vars(other)["transform"] = transform
+        other._lower()
+        return other
 
     def _list(self, progress: Callable[[int], None] | None) -> _sutler.Dataset:
         """Lists the samples."""

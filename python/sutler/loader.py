@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     # Type checkers know this module without its being installed; only its variables have defaults.
     from typing_extensions import TypeVar
 
-    BatchType = TypeVar("BatchType", default=Any)
+    BatchType_co = TypeVar("BatchType_co", covariant=True, default=Any)
 else:
     from typing import TypeVar
 
-    BatchType = TypeVar("BatchType")
+    BatchType_co = TypeVar("BatchType_co", covariant=True)
 
 #: By how many batches a slow sample may be late at least, where nothing is said.
 LATENESS_MIN = 8
@@ -62,7 +62,7 @@ LATENESS_MIN = 8
 FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
 
 
-class Loader(Generic[BatchType]):
+class Loader(Generic[BatchType_co]):
     """Serves a dataset in batches, each sample of an epoch exactly once.
 
     The arguments up to ``in_order`` are PyTorch's ``DataLoader``'s, with its names, order, meanings and errors, and
@@ -74,8 +74,8 @@ class Loader(Generic[BatchType]):
             ``__iter__``, such as an ``IterableDataset``, of which every worker goes through its own copy.
         batch_size: Samples per batch; ``None`` yields single samples.
         shuffle: Reorder the samples in every epoch.
-        sampler: Where the order comes from instead; an iterable of indices.
-        batch_sampler: Where whole batches come from instead; an iterable of lists of indices.
+        sampler: Where the order comes from instead; an iterable of indices, or of whatever keys the dataset takes.
+        batch_sampler: Where whole batches come from instead; an iterable of lists of those.
         num_workers: Threads for a native dataset, by default one per usable core; processes for one written in Python
             (threads where Python has no global interpreter lock), by default none. With 0 the caller does the work
             itself. ``"auto"`` lets their number follow what the trainer takes and cores can do; processes are started
@@ -93,8 +93,7 @@ class Loader(Generic[BatchType]):
             out, there are 2, and up to four times as many where the trainer waits though workers have nothing to begin;
             ``stats()["batches_ahead"]`` tells.
         persistent_workers: Keep workers that run Python between epochs; native threads always stay.
-        overlap_epochs: Begin the next epoch while the last batches of this one are served, so that its first batch is
-            ready at once. It is begun after the last epoch, too, and then called off.
+        pin_memory_device: Without effect, as in PyTorch by now: memory is pinned for the device there is.
         in_order: ``False`` is ``order="ready"``.
         order: ``"strict"``, the default: the seeded permutation exactly. ``"ready"``: the same samples in batches as
             they get ready, so that a slow one holds up nobody; what a batch sampler drew stays together. Of a stream,
@@ -106,7 +105,10 @@ class Loader(Generic[BatchType]):
         hand_over: In ``"ready"``, let a worker process put a slow sample aside between two transforms and take up
             another, in another of its threads. For datasets that may be called from several threads, one at a time;
             not with ``num_workers="auto"``. Native datasets need no asking.
-        seed: With the epoch and the sample's index, decides all randomness.
+        overlap_epochs: Begin the next epoch while the last batches of this one are served, so that its first batch is
+            ready at once. It is begun after the last epoch, too, and then called off.
+        seed: With the epoch and the sample's index, decides all randomness. Samples of a stream have no index; its
+            workers are seeded as PyTorch's are.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
         cache: How much memory to keep samples in from one epoch to the next: bytes, ``"8GiB"``, or a
@@ -142,8 +144,8 @@ class Loader(Generic[BatchType]):
         dataset: Any,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Iterable[int] | None = None,
-        batch_sampler: Iterable[list[int]] | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Sequence[Any]] | None = None,
         num_workers: int | Literal["auto"] | None = None,
         collate_fn: Callable[[Any], Any] | None = None,
         pin_memory: bool = False,
@@ -390,7 +392,7 @@ class Loader(Generic[BatchType]):
         if self._streams is not None:
             self._streams.set_epoch(epoch)
 
-    def __iter__(self) -> Iterator[BatchType]:
+    def __iter__(self) -> Iterator[BatchType_co]:
         position = self._passes.plan(self)
         iterator = self._successor.take(self, position) or EpochIterator(self, position)
         self._iterators.add(iterator)
@@ -525,7 +527,7 @@ class Loader(Generic[BatchType]):
                 self._backend.give_up_cache()
         self._iterators.clear()
 
-    def __enter__(self) -> Loader[BatchType]:
+    def __enter__(self) -> Loader[BatchType_co]:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 
@@ -242,6 +242,12 @@ class TextLines(NativeDataset):
     def _lower(self) -> None:
         tail = [] if self.is_native or self.tokenizer is None else [self.tokenizer]
         self.lowered = Lowered(ops=[], tail=tail, tail_input="pil", notes=[], static=0, asked_for=True)
+
+    def with_transform(self, transform: Any) -> Self:
+        """Lines have no transform: what is made of them, the tokenizer says."""
+        raise TypeError(
+            "TextLines has no transform; make another TextLines with the tokenizer that should be used"
+        )
 
     def __getitem__(self, index: int) -> Any:
         """The sample as a loader that does not shuffle would deliver it.

@@ -82,7 +82,7 @@ def test_a_pass_that_is_under_way_is_left_alone(kind: Any) -> None:
 
 def test_other_workers_are_told_all_keys() -> None:
     words = ["one", "two", "three", "four"]
-    with Loader(Words(), 2, sampler=words, num_workers=1) as loader:  # type: ignore[arg-type]
+    with Loader(Words(), 2, sampler=words, num_workers=1) as loader:
         assert list(loader) == [["ONE", "TWO"], ["THREE", "FOUR"]]
         words.append("five")
         loader.num_workers = 2

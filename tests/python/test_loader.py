@@ -270,6 +270,10 @@ def test_closing_is_final_and_figures_stay(augmented: sutler.ImageFolder) -> Non
     with pytest.raises(RuntimeError, match="closed; make a new one"):
         iter(loader)
     np.testing.assert_array_equal(images, before)
+    with Loader([1, 2, 3]) as in_process:
+        pass
+    with pytest.raises(RuntimeError, match="closed; make a new one"):
+        iter(in_process)
 
 
 def test_closing_ends_a_wait_in_another_thread(photos: Path) -> None:

@@ -343,3 +343,24 @@ def test_a_subset_of_volumes(tmp_path: Path) -> None:
             *ours, ids = next(iter(loader))
         assert equal(ours, theirs)
         assert ids.tolist() == [0, 1, 2]
+
+
+def test_the_transform_of_a_native_dataset_changes_with_the_dataset_only(photos: Path) -> None:
+    large = sutler.ImageFolder(photos, T.Resize([16, 16]))
+    with pytest.raises(AttributeError, match=r"transform of this ImageFolder is fixed.*with_transform"):
+        large.transform = T.Resize([8, 8])
+    small = large.with_transform(T.Resize([8, 8]))
+    assert (small.transform, small.fingerprint) == (T.Resize([8, 8]), large.fingerprint)
+    for dataset, side in ((large, 16), (small, 8), (Subset(small, [3, 4]), 8)):
+        (images, _), *_ = sutler.Loader(dataset, batch_size=2)
+        assert images.shape == (2, 3, side, side)
+        assert dataset[1][0].shape == (3, side, side)
+    with pytest.warns(sutler.PythonTransformWarning, match="CountedSteps"):
+        large.with_transform(CountedSteps())
+
+
+class CountedSteps:
+    """A transform without a native form that no other test has been warned of."""
+
+    def __call__(self, image: Any) -> Any:
+        return image

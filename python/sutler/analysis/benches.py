@@ -16,6 +16,7 @@ from typing import Any, Literal
 from sutler.analysis.dealing import in_batches, shuffled
 from sutler.analysis.files import files_of
 from sutler.analysis.proof import drop_from_page_cache
+from sutler.datasets import NativeDataset
 from sutler.errors import Failure
 
 #: Indices of batches.
@@ -154,9 +155,11 @@ def without_moving(sampler: Any, dataset: Any) -> Any:
 
 def without_transform(dataset: Any, place: int) -> Any:
     """The same dataset with one transform less."""
-    changed = copy.copy(dataset)
     pipeline = copy.copy(dataset.transform)
     pipeline.transforms = [step for number, step in enumerate(pipeline.transforms) if number != place]
+    if isinstance(dataset, NativeDataset):
+        return dataset._transformed_by(pipeline)  # without another warning
+    changed = copy.copy(dataset)
     changed.transform = pipeline
     return changed
 

@@ -147,8 +147,6 @@ class SutlerBench(Bench):
         loader, dataset = self._loader, self.dataset
         if config.without is not None:
             dataset = without_transform(dataset, config.without)
-            if isinstance(dataset, NativeDataset):
-                dataset._lower()
         if config.ready:
             dataset = ready_samples(dataset, batches)
         if config.storage_bytes_per_s is not None and isinstance(dataset, NativeDataset):

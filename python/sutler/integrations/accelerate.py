@@ -60,7 +60,8 @@ def prepare(
         raise ValueError(
             f"the loader deals its samples out to {loader.world_size} ranks, the accelerator has "
             f"{accelerator.num_processes}. Leave rank and world_size out, or pass accelerator.process_index and "
-            "accelerator.num_processes."
+            "accelerator.num_processes. An accelerator of one process among several that train on CPUs was made "
+            "without Accelerator(cpu=True)."
         )
     device = accelerator.device if accelerator.device_placement and loader.device is None else None
     if device is not None and device.type == "cuda" and loader.output == "torch":
@@ -98,6 +99,16 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
 
     def __len__(self) -> int:
         return len(self.loader)
+
+    @property
+    def total_batch_size(self) -> int | None:
+        """Samples in a step of all ranks together; ``None`` where a batch sampler decides."""
+        return None if self.batch_size is None else self.batch_size * self.loader.world_size
+
+    @property
+    def total_dataset_length(self) -> int:
+        """Samples of all ranks together."""
+        return len(self.loader.dataset)
 
     def __iter__(self) -> Iterator[Any]:
         return self._track(iter(self.loader))
@@ -232,7 +243,10 @@ class _Steps(torch.utils.data.BatchSampler):
 
 
 class _BatchesByStep(torch.utils.data.Dataset[Any]):
-    """The batches of an epoch by their numbers, asked for in turn from any of them on."""
+    """The batches of an epoch by their numbers, asked for in turn from any of them on.
+
+    To everybody else it is the loader's dataset: programs look up its classes, its length and single samples.
+    """
 
     def __init__(self, prepared: PreparedLoader) -> None:
         self._prepared = prepared
@@ -241,6 +255,16 @@ class _BatchesByStep(torch.utils.data.Dataset[Any]):
     def __len__(self) -> int:
         """The number of samples, which is what trainers ask a dataset for."""
         return len(self._prepared.loader.dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._prepared.loader.dataset[index]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith(
+            "_"
+        ):  # asked for before there is a loader, or by who wants to know what kind this is
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self._prepared.loader.dataset, name)
 
     def rewind(self) -> None:
         """The next step begins an epoch."""

@@ -105,7 +105,8 @@ DIFFERENCES = {
         reason="A wait without end tells nobody what is wrong.",
     ),
     "conjugate_views": Difference(
-        torch="In a worker the default collation fails for tensors that are conjugate or negative views of others.",
+        torch="In a worker the default collation fails for tensors that are conjugate or negative views of others, or "
+        "that require gradients.",
         sutler="They are collated, as they are without workers.",
         reason="Whether a batch can be made should not depend on `num_workers`.",
     ),
@@ -123,5 +124,20 @@ DIFFERENCES = {
         torch="A `DataLoader` can be pickled.",
         sutler="A `Loader` cannot: `TypeError`, with the remedy.",
         reason="It holds threads, memory and worker processes; `state_dict()` is what a checkpoint needs.",
+    ),
+    "indices_are_ints": Difference(
+        torch="What a sampler draws reaches `__getitem__` as it is, be it a tensor or a number of NumPy's.",
+        sutler="What stands for an integer, a tensor without dimensions for instance, comes as an `int`.",
+        reason="The same sample is then the same, whoever draws it, and has the same random numbers.",
+    ),
+    "streams_of_any_class": Difference(
+        torch="A dataset that has `__iter__` only is a `TypeError`, unless its class derives from `IterableDataset`.",
+        sutler="It is a stream, whatever its class.",
+        reason="What it has says what it is, and a dataset need not import PyTorch.",
+    ),
+    "tensors_in_shared_memory": Difference(
+        torch="Tensors that come from workers are in PyTorch's shared memory: `is_shared()` is true.",
+        sutler="`is_shared()` is false; `share_memory_()` and PyTorch's queues copy them there, as any other tensor.",
+        reason="They are in memory that the loader's processes have mapped and use again, without a file for each.",
     ),
 }

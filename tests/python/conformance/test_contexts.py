@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,17 +29,36 @@ def as_sorted_list(batch: list[Any]) -> list[Any]:
     return sorted(batch, key=lambda sample: -int(sample["index"]))
 
 
+class Farewell:
+    """Refers to itself, so that only a search for garbage ends it; makes a file then."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.itself = self
+
+    def __del__(self) -> None:
+        self.file.touch()
+
+
 class Told(Drawing):
-    """Also tells what `worker_init_fn` did to it."""
+    """Also tells what `worker_init_fn` did to it, and leaves some garbage where it is unpickled."""
+
+    def __init__(self, count: int, file: Path) -> None:
+        super().__init__(count)
+        self.file = file
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        Farewell(self.file)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return super().__getitem__(index) | {"count": self.count}
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_every_start_method_serves_the_same(load: Callable[..., Any], method: str) -> None:
+def test_every_start_method_serves_the_same(load: Callable[..., Any], method: str, tmp_path: Path) -> None:
     loader = load(
-        Told(4),
+        Told(4, tmp_path / "farewell"),
         batch_size=2,
         num_workers=1,
         multiprocessing_context=method,
@@ -48,6 +68,11 @@ def test_every_start_method_serves_the_same(load: Callable[..., Any], method: st
     batches = list(loader)
     assert [[sample["index"] for sample in batch] for batch in batches] == [[1, 0], [3, 2]]
     assert all(sample["worker"] == 0 and sample["count"] == 50 for batch in batches for sample in batch)
+    if method == "spawn":  # a new interpreter, which ends as others do; forked processes just stop
+        deadline = time.monotonic() + processes.PATIENCE
+        while not (tmp_path / "farewell").exists():
+            assert time.monotonic() < deadline, "the worker ended without a search for garbage"
+            time.sleep(0.02)
 
 
 def test_threads_can_be_asked_for(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:

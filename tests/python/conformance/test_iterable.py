@@ -324,3 +324,18 @@ def test_a_stream_cannot_be_reordered(
     with pytest.raises(ValueError, match=f"DataLoader with IterableDataset: {message}"):
         load(Stream(4), **options)
     assert flat(load(Stream(4), shuffle=False)) == [0, 1, 2, 3]
+
+
+class Plain:
+    """What only can be gone through, without PyTorch's class for it."""
+
+    def __iter__(self) -> Any:
+        return iter(range(4))
+
+
+def test_a_stream_of_another_class(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
+    if differs("streams_of_any_class"):
+        assert flat(load(Plain(), batch_size=3)) == [0, 1, 2, 3]
+    else:
+        with pytest.raises(TypeError, match=r"has no len\(\)"):
+            list(load(Plain(), batch_size=3))

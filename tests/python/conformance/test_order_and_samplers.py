@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import (
@@ -17,7 +18,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from .datasets import BulkIndexed, Listed, Numbers, flat
+from .datasets import BulkIndexed, Computed, Listed, Numbers, flat
 
 
 def generator(seed: int) -> torch.Generator:
@@ -101,6 +102,19 @@ def test_a_sampler_is_any_iterable_of_indices(load: Callable[..., Any], sampler:
     if isinstance(sampler, Iterator):
         sampler = iter([3, 1, 1, 4])  # the parameter is used up by the first test that has it
     assert flat(load(Numbers(5), batch_size=3, sampler=sampler, num_workers=workers)) == [3, 1, 1, 4]
+
+
+def test_what_kind_of_index_reaches_the_dataset(
+    load: Callable[..., Any], differs: Callable[[str], bool]
+) -> None:
+    for drawn in (torch.tensor(1), np.int64(1)):
+        (kinds,) = load(Computed(2, lambda index: type(index).__name__), sampler=[drawn])
+        assert kinds == ["int" if differs("indices_are_ints") else type(drawn).__name__]
+    for workers in (0, 1):
+        loader = load(
+            Listed(torch.arange(5)), sampler=[torch.tensor([3]), torch.tensor([3])], num_workers=workers
+        )
+        assert [batch.tolist() for batch in loader] == [[[3]], [[3]]]
 
 
 def test_negative_indices_reach_the_dataset(load: Callable[..., Any]) -> None:

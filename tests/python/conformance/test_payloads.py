@@ -97,10 +97,19 @@ def test_subclasses_of_tensors(load: Callable[..., Any], workers: int) -> None:
     assert single.tolist() == [1.0, 1.0]
 
 
-def test_parameters_and_gradients(load: Callable[..., Any], workers: int) -> None:
+def test_parameters_and_gradients(
+    load: Callable[..., Any], workers: int, differs: Callable[[str], bool]
+) -> None:
     leaf = torch.ones(2, requires_grad=True)
     (batch,) = load(Listed([leaf.detach(), leaf.detach()]), batch_size=2, num_workers=workers)
     assert not batch.requires_grad
+    loader = load(Listed([leaf, leaf]), batch_size=2, num_workers=workers)
+    if workers and not differs("conjugate_views"):
+        with raises(RuntimeError, match="automatic differentiation"):
+            list(loader)
+    else:
+        (batch,) = loader
+        assert batch.tolist() == [[1.0, 1.0]] * 2
 
 
 def test_tensors_of_one_storage_stay_equal_when_apart(load: Callable[..., Any], workers: int) -> None:
@@ -117,10 +126,15 @@ def test_batches_stay_what_they_were(load: Callable[..., Any], workers: int) -> 
     assert [batch[:, 999].tolist() for batch in batches] == [[at, at + 1] for at in range(0, 40, 2)]
 
 
-def test_batches_can_be_written_to(load: Callable[..., Any], workers: int) -> None:
+def test_batches_can_be_written_to(
+    load: Callable[..., Any], workers: int, differs: Callable[[str], bool]
+) -> None:
     for batch in load(Computed(8, lambda index: torch.full((3,), index)), batch_size=2, num_workers=workers):
+        assert batch.is_shared() == (workers > 0 and not differs("tensors_in_shared_memory"))
         batch += 1
         batch[0] = -1
+        assert batch[0].tolist() == [-1, -1, -1]
+        assert batch.share_memory_().is_shared()
         assert batch[0].tolist() == [-1, -1, -1]
     sample = torch.zeros(3)
     for single in load(Listed([sample, sample]), batch_size=None, num_workers=1):

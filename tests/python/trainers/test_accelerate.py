@@ -176,6 +176,17 @@ def test_skipping_batches_keeps_the_engine_and_the_epoch(
     assert ids_of(prepared) == ids_of(plain)
 
 
+def test_a_prepared_loader_shows_the_dataset_and_the_sizes_that_programs_look_up(
+    accelerator: Any, augmented: sutler.ImageFolder
+) -> None:
+    prepared = prepare(accelerator, loader_of(augmented))
+    assert (prepared.total_batch_size, prepared.total_dataset_length, len(prepared.dataset)) == (8, 41, 41)
+    assert prepared.dataset.classes == augmented.classes
+    assert prepared.dataset[3][1] == augmented[3][1]
+    with pytest.raises(AttributeError, match="tokenizer"):
+        _ = prepared.dataset.tokenizer
+
+
 def test_batches_get_names_for_models_that_want_them(accelerator: Any, augmented: sutler.ImageFolder) -> None:
     prepared = prepare(accelerator, loader_of(augmented), names=("pixel_values", "labels", "ids"))
     batch = next(iter(prepared))
