@@ -16,7 +16,8 @@ from benchmarks import report
 from benchmarks.contenders import CONTENDERS, Epoch, Settings, missing
 from benchmarks.outcome import Outcome
 from benchmarks.photos import Photos, photo_tree
-from benchmarks.worker import ContenderError, Worker
+from benchmarks.turns import in_turn
+from benchmarks.worker import Worker, check_delivered
 
 #: What Sutler's rate divided by another's should at least be; DALI counts with the better of its two pipelines.
 TARGETS = {"torch-pil": 3.0, "torch-v2": 2.0, "dali": 1.5, "bare": 0.85}
@@ -47,7 +48,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
             str(photos.root), arguments.pipeline, batch_size=arguments.batch_size, threads=arguments.threads
         )
         measured = take_turns(["sutler", *arguments.peers], settings, arguments.rounds)
-        measured.check(photos)
+        check_delivered(measured.epochs, photos.samples)
         return Outcome(measured.summary(photos), measured.raw(photos), photos.root.parent)
 
 
@@ -66,16 +67,6 @@ class Measured:
 
     def ratios(self, name: str) -> list[float]:
         return report.ratios(self.rates("sutler"), self.rates(name))
-
-    def check(self, photos: Photos) -> None:
-        """Every sample must have been delivered, or a rate means nothing."""
-        sums = {epoch.label_sum for epochs in self.epochs.values() for epoch in epochs} - {None}
-        counts = {epoch.samples for epochs in self.epochs.values() for epoch in epochs}
-        if counts != {photos.samples} or len(sums) > 1:
-            raise ContenderError(
-                f"the contenders did not deliver the same samples: {sorted(counts)} of {photos.samples} samples, "
-                f"labels adding up to {sorted(sums, key=str)}"
-            )
 
     def summary(self, photos: Photos) -> str:
         settings = self.settings
@@ -155,11 +146,9 @@ def take_turns(names: list[str], settings: Settings, rounds: int) -> Measured:
             if epoch.first_batch_seconds:
                 measured.first_batch[name] = worker.construction_seconds + epoch.first_batch_seconds
         measured.epochs = {name: [] for name in workers}
-        order = list(workers)
         for number in range(rounds):
             say(f"round {number + 1} of {rounds}")
-            begin = number % len(order)
-            for name in order[begin:] + order[:begin]:
+            for name in in_turn(workers, number):
                 measured.epochs[name].append(workers[name].epoch(number + 1))
     return measured
 

@@ -20,6 +20,7 @@ from benchmarks.images import say
 from benchmarks.outcome import Outcome
 from benchmarks.photos import Photos, photo_tree
 from benchmarks.plan_feeds import open_dataset
+from benchmarks.turns import in_turn
 from benchmarks.worker import ContenderError
 
 if TYPE_CHECKING:
@@ -206,11 +207,9 @@ def _measure(pipeline: str, photos: Photos, arguments: argparse.Namespace) -> di
     for way in ways.values():
         way.fill()
     seconds: dict[str, list[float]] = {form: [] for form in ways}
-    order = list(ways)
     for number in range(arguments.rounds):
         say(f"{pipeline}: round {number + 1} of {arguments.rounds}")
-        begin = number % len(order)
-        for form in order[begin:] + order[:begin]:
+        for form in in_turn(ways, number):
             seconds[form].append(ways[form].epoch())
     return seconds
 

@@ -27,6 +27,7 @@ from benchmarks.outcome import Outcome
 from benchmarks.photos import find_photos, photo_tree
 from benchmarks.plan_feeds import SET_UPS, STORAGE, Feed, Scene, SetUp, open_dataset, open_feed
 from benchmarks.plan_report import NO_CACHE, Measured, Point, summary, verdict
+from benchmarks.turns import in_turn
 
 #: Encoded, decoded, augmented. A single job may have an augmented sample only once, and several have the window for it,
 #: so that no share of it is tried.
@@ -154,8 +155,7 @@ def _measure(set_up: SetUp, root: Path, arguments: argparse.Namespace) -> Measur
             _predict(json.dumps(profile()), scene.memory, points)
             order = list(zip(points, feeds, strict=True))
             # The planned split and its repetition are at opposite ends of an order that turns from round to round.
-            begin = number * len(order) // arguments.rounds
-            for point, feed in order[begin:] + order[:begin]:
+            for point, feed in in_turn(order, number * len(order) // arguments.rounds):
                 point.measured_rounds.append(feed.rate(arguments.epochs_time))
     return Measured(
         pipeline=set_up.pipeline,

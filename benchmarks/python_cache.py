@@ -23,7 +23,8 @@ from benchmarks.contenders import Settings
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
 from benchmarks.photos import photo_tree
-from benchmarks.worker import ContenderError
+from benchmarks.turns import in_turn
+from benchmarks.worker import ContenderError, check_delivered
 
 #: The loaders: what each has in memory.
 TITLES = {"none": "no cache", "all": "room for all", "half": "room for half"}
@@ -182,16 +183,12 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         half = seats["half"].submit(_kept).result()
         rounds: dict[str, list[Measured]] = {name: [] for name in seats}
         alone: list[float] = []
-        order = list(seats)
         for number in range(arguments.rounds):
             say(f"round {number + 1} of {arguments.rounds}")
-            begin = number % len(order)
-            for name in order[begin:] + order[:begin]:
+            for name in in_turn(seats, number):
                 rounds[name].append(seats[name].submit(_run_epoch).result())
             alone.append(seats["none"].submit(_augment_alone, ALONE_SAMPLES).result())
-        delivered = {(each.samples, each.label_sum) for measured in rounds.values() for each in measured}
-        if len(delivered) != 1 or {count for count, _ in delivered} != {photos.samples}:
-            raise ContenderError(f"the loaders did not deliver the same samples: {sorted(delivered)}")
+        check_delivered(rounds, photos.samples)
         head = (
             f"A Python dataset and its cache, {settings.pipeline} pipeline on Pillow's images: {photos.description}\n"
             f"{settings.threads} worker processes each, {len(rounds['none'])} interleaved rounds, page cache warm, "

@@ -21,7 +21,8 @@ from benchmarks.images import say
 from benchmarks.outcome import Outcome
 from benchmarks.photos import Photos, photo_tree
 from benchmarks.seat import seat
-from benchmarks.worker import ContenderError
+from benchmarks.turns import in_turn
+from benchmarks.worker import check_delivered
 
 #: The loaders, by the module and the name of their class.
 CONTENDERS = {"sutler": ("sutler", "Loader"), "torch": ("torch.utils.data", "DataLoader")}
@@ -125,13 +126,11 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         )
         seats = {name: stack.enter_context(seat(_take_seat, name, settings)) for name in CONTENDERS}
         rounds: dict[str, list[Measured]] = {name: [] for name in CONTENDERS}
-        order = list(CONTENDERS)
         for number in range(arguments.rounds):
             say(f"round {number + 1} of {arguments.rounds}")
-            begin = number % len(order)
-            for name in order[begin:] + order[:begin]:
+            for name in in_turn(CONTENDERS, number):
                 rounds[name].append(seats[name].submit(_run_round, name).result())
-        _check(rounds, photos)
+        check_delivered(rounds, photos.samples)
         raw = {
             "benchmark": "python-dataset",
             "data": photos.description,
@@ -139,16 +138,6 @@ def measure(arguments: argparse.Namespace) -> Outcome:
             "contenders": {name: [asdict(each) for each in measured] for name, measured in rounds.items()},
         }
         return Outcome(_summary(settings, photos, rounds), raw, photos.root.parent)
-
-
-def _check(rounds: dict[str, list[Measured]], photos: Photos) -> None:
-    """Every sample must have been delivered, or a rate means nothing."""
-    delivered = {(each.samples, each.label_sum) for measured in rounds.values() for each in measured}
-    if len(delivered) != 1 or {count for count, _ in delivered} != {photos.samples}:
-        raise ContenderError(
-            f"the contenders did not deliver the same samples: {sorted(delivered)} (count, sum of labels), "
-            f"of {photos.samples} samples"
-        )
 
 
 def _summary(settings: Settings, photos: Photos, rounds: dict[str, list[Measured]]) -> str:

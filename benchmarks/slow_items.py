@@ -23,6 +23,7 @@ from benchmarks import report
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
 from benchmarks.seat import seat
+from benchmarks.turns import in_turn
 from benchmarks.worker import ContenderError
 
 
@@ -169,11 +170,9 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         for name, executor in seats.items():
             say(f"warming up {CONTENDERS[name].title}")
             warm_up[name] = executor.submit(_run_epoch, name, settings).result()
-        order = list(seats)
         for number in range(arguments.rounds):
             say(f"round {number + 1} of {arguments.rounds}")
-            begin = number % len(order)
-            for name in order[begin:] + order[:begin]:
+            for name in in_turn(seats, number):
                 epochs[name].append(seats[name].submit(_run_epoch, name, settings).result())
     raw = {
         "benchmark": "slow-items",

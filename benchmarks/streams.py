@@ -19,6 +19,7 @@ from benchmarks import report
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
 from benchmarks.seat import seat
+from benchmarks.turns import in_turn
 from benchmarks.worker import ContenderError
 
 CONTENDERS = {"sutler": ("sutler", "Loader"), "torch": ("torch.utils.data", "DataLoader")}
@@ -118,12 +119,10 @@ def measure(arguments: argparse.Namespace) -> Outcome:
     with ExitStack() as stack:
         settings = (arguments.cases, arguments.workers, arguments.share)
         seats = {name: stack.enter_context(seat(_take_seat, name, *settings)) for name in CONTENDERS}
-        order = list(seats)
         for number in range(arguments.rounds + 1):
             say(f"round {number} of {arguments.rounds}" if number else "warming up")
-            turned = order[number % len(order) :] + order[: number % len(order)]
             for case in arguments.cases:
-                for name in turned:
+                for name in in_turn(seats, number):
                     taken, batches = seats[name].submit(_run_epoch, name, case).result()
                     expected = _batches(case, arguments.workers, arguments.share)
                     if batches != expected:

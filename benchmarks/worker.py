@@ -10,15 +10,40 @@ import multiprocessing
 import os
 import time
 import traceback
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.contenders import CONTENDERS, Epoch, Settings, load
 
 
 class ContenderError(RuntimeError):
     """A contender failed; the message says how."""
+
+
+class Delivered(Protocol):
+    """What is known of an epoch that somebody delivered."""
+
+    @property
+    def samples(self) -> int:
+        """How many samples it had."""
+
+    @property
+    def label_sum(self) -> int | None:
+        """What their labels add up to; ``None`` of a contender that cannot tell."""
+
+
+def check_delivered(epochs: Mapping[str, Sequence[Delivered]], samples: int) -> None:
+    """Raises unless every epoch of every contender had all samples: or a rate means nothing."""
+    every = [epoch for of_one in epochs.values() for epoch in of_one]
+    counts = {epoch.samples for epoch in every}
+    sums = {epoch.label_sum for epoch in every} - {None}
+    if counts != {samples} or len(sums) > 1:
+        raise ContenderError(
+            f"the contenders did not deliver the same samples: {sorted(counts)} of {samples} samples, "
+            f"labels adding up to {sorted(sums, key=str)}"
+        )
 
 
 class Direct:

@@ -20,6 +20,7 @@ from benchmarks.images import say
 from benchmarks.outcome import Outcome
 from benchmarks.python_dataset import CONTENDERS, TITLES
 from benchmarks.seat import seat
+from benchmarks.turns import in_turn
 from benchmarks.worker import ContenderError
 
 #: Entries that one sample reads, so that an epoch reads all of them in little time.
@@ -140,11 +141,9 @@ def measure(arguments: argparse.Namespace) -> Outcome:
     growths: dict[str, dict[str, list[Growth]]] = {
         dataset: {name: [] for name in CONTENDERS} for dataset in arguments.datasets
     }
-    order = list(CONTENDERS)
     for number in range(arguments.rounds):
-        begin = number % len(order)
         for dataset in arguments.datasets:
-            for name in order[begin:] + order[:begin]:
+            for name in in_turn(CONTENDERS, number):
                 say(f"round {number + 1} of {arguments.rounds}: {dataset}, {TITLES[name]}")
                 settings = (name, dataset, arguments.entries, arguments.workers, arguments.epochs)
                 with seat() as own:

@@ -168,8 +168,8 @@ def make_feed(name: str, workload: Workload) -> Feed:
 
 
 @dataclass
-class Epoch:
-    """An epoch as the accelerator saw it, in seconds."""
+class Turn:
+    """One epoch or several, one right after the other, as the accelerator saw them, in seconds."""
 
     total: float
     first_batch: float
@@ -206,26 +206,32 @@ def leave_place(name: str) -> None:
         _feeds.pop(name).close()
 
 
-def run_epoch(name: str, workload: Workload, step: float) -> Epoch:
-    """Takes all batches of an epoch; the accelerator is busy for a while after each."""
-    seen: list[int] = []
+def run_turn(name: str, workload: Workload, step: float, epochs: int) -> Turn:
+    """Takes all batches of so many epochs; the accelerator is busy for a while after each."""
+    feed = _feeds[name]
+    ours = feed.loader if isinstance(feed, LoaderFeed) and CONTENDERS[name].is_ours else None
     waits: list[float] = []
     started = asked = time.perf_counter()
-    for numbers in _feeds[name]:
-        waits.append(round(time.perf_counter() - asked, 6))  # a microsecond, which is all that a clock tells
-        seen += numbers
-        if step:
-            time.sleep(step)
-        asked = time.perf_counter()
+    for epoch in range(epochs):
+        if ours is not None:
+            # Never into the turn of the next contender.
+            ours.overlap_epochs = epoch + 1 < epochs
+        seen: list[int] = []
+        for numbers in feed:
+            waits.append(
+                round(time.perf_counter() - asked, 6)
+            )  # a microsecond, which is all that a clock tells
+            seen += numbers
+            if step:
+                time.sleep(step)
+            asked = time.perf_counter()
+        if sorted(seen) != list(range(workload.mix.samples)):
+            raise ContenderError(
+                f"{CONTENDERS[name].title} delivered {len(seen):,} samples, {len(set(seen)):,} of them different, "
+                f"instead of each of {workload.mix.samples:,} once"
+            )
     total = time.perf_counter() - started
-    if sorted(seen) != list(range(workload.mix.samples)):
-        raise ContenderError(
-            f"{CONTENDERS[name].title} delivered {len(seen):,} samples, {len(set(seen)):,} of them different, "
-            f"instead of each of {workload.mix.samples:,} once"
-        )
-    feed = _feeds[name]
-    stats = feed.loader.stats() if isinstance(feed, LoaderFeed) and CONTENDERS[name].is_ours else {}
-    return Epoch(total, waits[0], waits[1:], stats.get("slow_share", {}))
+    return Turn(total, waits[0], waits[1:], ours.stats()["slow_share"] if ours is not None else {})
 
 
 def cpu_seconds_per_sample(workload: Workload) -> float:

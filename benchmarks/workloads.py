@@ -13,7 +13,9 @@ and each delivers every sample once per epoch, which is checked.
 An epoch starts with nothing prepared. `busy` is the accelerator's share of the time from the first batch on, so what a
 loader has prepared by then helps it: at most two batches for each worker, or eight of a loader that has found two too
 few in the epoch to warm up, so epochs should have many times as many. The time of an epoch has all of it, the wait for
-the first batch included.
+the first batch included. With `--epochs` a turn has several, one right after the other as in a training: then Sutler
+begins the next one while the last batches of this one are served (`overlap_epochs=True`), and only the first begins
+with nothing.
 """
 
 from __future__ import annotations
@@ -31,17 +33,18 @@ from typing import Any
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
 from benchmarks.seat import seat
+from benchmarks.turns import in_turn
 from benchmarks.worker import ContenderError
 from benchmarks.workload_data import Mix, find_clips, list_photos, make_photos
 from benchmarks.workload_feeds import (
     CONTENDERS,
-    Epoch,
     Kind,
+    Turn,
     Workload,
     cpu_seconds_per_sample,
     leave_place,
     missing,
-    run_epoch,
+    run_turn,
     take_place,
 )
 from benchmarks.workload_report import summary
@@ -73,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="NAME_seg.nii.gz files of labels; needed for that workload",
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="about what an epoch should take")
+    parser.add_argument("--epochs", type=int, default=1, help="so many of them in a row")
     parser.add_argument("--samples", type=int, help="so many in an epoch instead")
     parser.add_argument("--batch-size", type=int, help="instead of 2 scans, 8 clips or 4 photos")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
@@ -187,37 +191,42 @@ def _measure_mix(
             names.append(name)
     if not names:
         raise ContenderError(f"nobody is left for the workload `{kind}`: {'; '.join(left_out)}")
-    epochs = _take_turns(names, seats, workload, step, arguments.rounds)
+    turns = _take_turns(names, seats, workload, step, arguments.epochs, arguments.rounds)
     notes = [
         f"Left out: {'; '.join(titles)}. {reason[0].upper()}{reason[1:]}."
         for reason, titles in left_out.items()
     ]
     return {
-        "summary": summary(workload, cost, step, epochs, notes),
+        "summary": summary(workload, cost, step, arguments.epochs, turns, notes),
         **asdict(workload),
         "folder": "",
         "cpu_seconds_per_sample": cost,
         "step_seconds": step,
-        "contenders": {name: [asdict(epoch) for epoch in each] for name, each in epochs.items()},
+        "epochs": arguments.epochs,
+        "contenders": {name: [asdict(turn) for turn in each] for name, each in turns.items()},
     }
 
 
 def _take_turns(
-    names: Sequence[str], seats: dict[str, Executor], workload: Workload, step: float, rounds: int
-) -> dict[str, list[Epoch]]:
-    """Rounds of one epoch for each contender, after one to warm up; who begins changes from round to round."""
-    epochs: dict[str, list[Epoch]] = {name: [] for name in names}
+    names: Sequence[str],
+    seats: dict[str, Executor],
+    workload: Workload,
+    step: float,
+    epochs: int,
+    rounds: int,
+) -> dict[str, list[Turn]]:
+    """Rounds of some epochs for each contender, after one to warm up; who begins changes from round to round."""
+    turns: dict[str, list[Turn]] = {name: [] for name in names}
     # All at once: most of it is importing, which is nobody's to be measured.
     for each in [seats[name].submit(take_place, name, workload) for name in names]:
         each.result()
     for number in range(-1, rounds):
         told = "warming up" if number < 0 else f"round {number + 1} of {rounds}"
         say(f"{workload.kind}, {workload.mix.slow_share:.0%} slow, {workload.mix.samples:,} samples: {told}")
-        begin = max(number, 0) % len(names)
-        for name in [*names[begin:], *names[:begin]]:
-            epoch = seats[name].submit(run_epoch, name, workload, step).result()
+        for name in in_turn(names, max(number, 0)):
+            turn = seats[name].submit(run_turn, name, workload, step, epochs if number >= 0 else 1).result()
             if number >= 0:
-                epochs[name].append(epoch)
+                turns[name].append(turn)
     for each in [seats[name].submit(leave_place, name) for name in names]:
         each.result()
-    return epochs
+    return turns

@@ -359,6 +359,23 @@ def _check_context(context: Any, num_workers: int | str | None) -> None:
         )
 
 
+def read_context(context: Any) -> Any:
+    """How workers are started: the context that a start method names, anything else as it is."""
+    named = isinstance(context, str) and context != THREAD
+    return multiprocessing.get_context(context) if named else context
+
+
+def choose_workers(num_workers: int | str | None, dataset: Any) -> int:
+    """How many workers a loader has in the beginning.
+
+    Where nobody says: all usable cores for native threads, none for datasets written in Python.
+    """
+    if num_workers is not None and not isinstance(num_workers, str):
+        return num_workers  # as it is: NumPy's integers will do, too
+    follows_demand = num_workers == AUTO_WORKERS
+    return usable_cores() if follows_demand or isinstance(origin_of(dataset), NativeDataset) else 0
+
+
 def place_in_job(rank: int | None, world_size: int | None) -> Callable[[], tuple[int, int]]:
     """Tells this process's rank and the number of ranks: as given, else from ``torch.distributed``, else the only one.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from sutler._output import converter
 from sutler._run import AssembledBatches
+from sutler._seeding import generators_kept
 
 if TYPE_CHECKING:
     from sutler._run import RunReader
@@ -72,10 +73,11 @@ class HostBatches(AssembledBatches):
         labels: list[Any] = np.asarray(batch.labels()).tolist()
         ids: list[int] = np.asarray(batch.ids()).tolist()
         if dataset.lowered.tail:
-            images = [
-                dataset.finish(image, index, seed=loader.seed, epoch=self._epoch, repeat=repeat)
-                for image, index, repeat in zip(images, ids, batch.repeats(), strict=True)
-            ]
+            with generators_kept():
+                images = [
+                    dataset.finish(image, index, seed=loader.seed, epoch=self._epoch, repeat=repeat)
+                    for image, index, repeat in zip(images, ids, batch.repeats(), strict=True)
+                ]
             if loader.output != "torch":
                 images = [np.asarray(image) if hasattr(image, "__array__") else image for image in images]
         if dataset.target_transform is not None:

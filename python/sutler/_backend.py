@@ -114,6 +114,7 @@ class NativeBackend:
         self._seed = loader.seed
         self._channels_last = loader.channels_last
         self._lateness = loader._lateness()
+        self._lateness_given = loader._lateness_given
         self._shared = loader.order == "shared"
         self.agent = loader._agent
         self._name = loader.job_name
@@ -191,6 +192,7 @@ class NativeBackend:
                 errors_max=self._policy.max,
                 errors_rate=self._policy.rate,
                 lateness=self._lateness,
+                lateness_given=self._lateness_given,
                 shared=self._shared,
                 pad=self._pad,
                 frame=self._frame,
@@ -433,11 +435,6 @@ def draw_seed(generator: Any, seed: int) -> int:
     if torch is None:
         return seed
     return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
-
-
-def default_workers(dataset: Any) -> int:
-    """How many workers a loader has when nobody says: all usable cores for native threads, none for Python."""
-    return _sutler.usable_cores() if isinstance(origin_of(dataset), NativeDataset) else 0
 
 
 def length_of(dataset: Any) -> int | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sutler._assembly import HostBatches
+from sutler._seeding import generators_kept
 
 if TYPE_CHECKING:
     from sutler._run import RunReader
@@ -64,10 +65,11 @@ class DetectionBatches(HostBatches):
         images = [self._convert_parts(array) for array in arrays]
         targets = split_targets(found, self._convert_parts)
         ids: list[int] = np.asarray(batch.ids()).tolist()
-        for place, (index, repeat) in enumerate(zip(ids, batch.repeats(), strict=True)):
-            images[place], targets[place] = dataset.finish_detection(
-                images[place], targets[place], index, seed=loader.seed, epoch=self._epoch, repeat=repeat
-            )
+        with generators_kept():
+            for place, (index, repeat) in enumerate(zip(ids, batch.repeats(), strict=True)):
+                images[place], targets[place] = dataset.finish_detection(
+                    images[place], targets[place], index, seed=loader.seed, epoch=self._epoch, repeat=repeat
+                )
         columns: dict[str, list[Any]] = {"images": images, "targets": self._transformed(targets)}
         if loader.return_ids:
             columns["ids"] = ids if loader._selection is None else loader._selection.places(ids)

@@ -131,7 +131,7 @@ class EpochIterator(Iterator[Any]):
         if self.begun:
             return
         loader = self._loader
-        position = loader._settle(self._position)
+        position = loader._passes.settle(loader, self._position)
         # A process group may have come in between. How the ranks share a stream is the stream's own to say.
         share_changed = self._started and self._place != (loader.rank, loader.world_size)
         if position is not self._position or (share_changed and position.streams is None):
@@ -140,7 +140,7 @@ class EpochIterator(Iterator[Any]):
             self._started = False
         if not self._started:
             self._start()
-        loader._epoch_began(position)
+        loader._passes.begin(position)
         self.begun = True
 
     def _start(self) -> None:

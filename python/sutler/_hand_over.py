@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from sutler._seeding import put_aside
+
 #: An order that says this never has its sample make room.
 NEVER = 2**64 - 1
 
@@ -143,6 +145,8 @@ class Turns:
             return
         left = time.perf_counter()
         pause = self._standing[token] = _Pause()
+        # A native dataset's Python part has the generators to itself, and all others would wait for it.
+        take_up_seeding = put_aside()
         self._sample = None
         self._pass_on()
         self._wait(pause)
@@ -151,6 +155,7 @@ class Turns:
             raise Dropped
         sample.asks_from += time.perf_counter() - left
         self._sample = sample
+        take_up_seeding()
         resume()
         sample.begun = time.perf_counter()
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.random  # NumPy loads it when first used, and it must be there to be seeded
 
 from sutler import _draws, _moment, _payload, _schema, _sutler, _worker_errors
 from sutler._collated import Collated, CollatedLayout, Handed, NotCollated
@@ -21,8 +20,8 @@ from sutler._keys import KeyTable
 from sutler._output import converter
 from sutler._parts import Parts, pack, parts_of
 from sutler._run import AssembledBatches
+from sutler._seeding import generators_kept, seeded
 from sutler.errors import ErrorBudgetExceeded, Failure, RankOutOfStep, SampleError, sample_error
-from sutler.transforms.tail import seeded
 
 if TYPE_CHECKING:
     from sutler._epoch import Progress
@@ -262,7 +261,7 @@ class InlineBatches:
         for number, (numbers, progress) in self._batches:
             draws = [Draw(self._keys.key(drawn), repeat) for drawn, repeat in map(_draws.split, numbers)]
             try:
-                with _moment.during(self._seed, self._epoch):
+                with _moment.during(self._seed, self._epoch), generators_kept():
                     made = self._make(number, draws)
             except StopIteration as error:
                 raise RuntimeError(

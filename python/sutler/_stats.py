@@ -45,6 +45,7 @@ def describe(loader: Loader) -> dict[str, Any]:
     samples = metrics.get("samples", 0)
     fetched = metrics.get("fetched", 0)
     job = None if loader._streams is not None else loader._room.job
+    drawing = loader._passes.drawing
     return {
         "samples": samples,
         "batches": metrics.get("batches", 0),
@@ -58,8 +59,8 @@ def describe(loader: Loader) -> dict[str, Any]:
         "storage_requests": metrics.get("storage_reads", 0),
         "storage_bytes": metrics.get("storage_bytes", 0),
         "reads_per_sample": fetched / samples if samples else 0.0,
-        "unique_fraction": loader._drawing.unique_fraction if loader._drawing else 1.0,
-        "cache": metrics["cache"] if "cache" in metrics else loader._cache_figures(),
+        "unique_fraction": drawing.unique_fraction if drawing else 1.0,
+        "cache": metrics["cache"] if "cache" in metrics else _cache_figures(loader),
         "stages": dict(metrics.get("stages", [])),
         "steps": [{"name": name} | times for name, times in metrics.get("steps", [])],
         "slow_share": metrics.get(
@@ -67,11 +68,24 @@ def describe(loader: Loader) -> dict[str, Any]:
         ),
         "ready": metrics.get("ready", []),
         "worker_times": metrics.get("worker_times", []),
-        "workers": loader._workers(),
+        "workers": _workers(loader),
         "worker_changes": [] if loader._streams is not None else loader._room.worker_changes(),
         "batches_ahead": _batches_ahead(loader) if job is None else job.batches_ahead,
         "memory_bytes": 0 if job is None else job.memory_bytes,
     }
+
+
+def _cache_figures(loader: Loader) -> dict[str, Any] | None:
+    """What the cache holds, if there is one; streams have none."""
+    return None if loader._streams is not None else loader._backend.cache_figures()
+
+
+def _workers(loader: Loader) -> int:
+    """How many threads or processes prepare: the agent's, where there is one."""
+    if loader._streams is not None:
+        return loader.num_workers
+    agent = loader._backend.agent
+    return loader._room.workers(loader) if agent is None else agent.workers
 
 
 def _batches_ahead(loader: Loader) -> int:

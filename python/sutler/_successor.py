@@ -36,7 +36,8 @@ class Successor:
         left = current.left
         if self._iterator is not None or not left or not _may_overlap(loader):
             return
-        if left <= max(1, loader._batches_ahead(loader.batch_size or 1) // 2):
+        job = loader._room.job  # by now there may be more batches ahead than in the beginning
+        if job is not None and left <= max(1, job.batches_ahead // 2):
             self._made_with = _attributes(loader)
             self._iterator = EpochIterator(loader, Position(current.epoch + 1, 0))
 

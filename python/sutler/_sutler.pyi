@@ -185,7 +185,7 @@ class Dataset:
     def read(self, index: int) -> bytes: ...
     def load(self, index: int, pipeline: Pipeline, *, seed: int, epoch: int, repeat: int = 0) -> Array: ...
     def load_detection(
-        self, index: int, pipeline: Pipeline, *, seed: int, epoch: int
+        self, index: int, pipeline: Pipeline, *, seed: int, epoch: int, repeat: int = 0
     ) -> tuple[Array, _Targets]: ...
     def load_volume(
         self, index: int, pipeline: Pipeline, *, seed: int, epoch: int, repeat: int = 0
@@ -347,6 +347,7 @@ class Job:
         errors_max: int | None = None,
         errors_rate: float | None = None,
         lateness: int | None = None,
+        lateness_given: bool = True,
         shared: bool = False,
         pad: float | None = None,
         frame: int | None = None,

@@ -8,6 +8,7 @@ import numpy as np
 
 from sutler._output import converter, import_torch
 from sutler._run import AssembledBatches
+from sutler._seeding import generators_kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,10 +81,11 @@ class TextBatches(AssembledBatches):
         ids: list[int] = np.asarray(batch.ids()).tolist()
         texts = [np.asarray(array).tobytes().decode() for array in batch.take_text()]
         seed = self._loader.seed
-        return [
-            dataset.finish(text, index, seed=seed, epoch=self._epoch, repeat=repeat)
-            for text, index, repeat in zip(texts, ids, batch.repeats(), strict=True)
-        ]
+        with generators_kept():
+            return [
+                dataset.finish(text, index, seed=seed, epoch=self._epoch, repeat=repeat)
+                for text, index, repeat in zip(texts, ids, batch.repeats(), strict=True)
+            ]
 
     def _with_ids(self, samples: list[Any], batch: Batch) -> list[Any]:
         if not self._loader.return_ids:

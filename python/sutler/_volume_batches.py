@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sutler._assembly import HostBatches
+from sutler._seeding import generators_kept
 
 if TYPE_CHECKING:
     from sutler._sutler import Batch
@@ -36,10 +37,12 @@ class VolumeBatches(HostBatches):
         dataset = loader._origin
         convert = np.asarray if loader.output == "dlpack" else self._convert
         ids: list[int] = np.asarray(batch.ids()).tolist()
-        pairs = [
-            dataset.finish(pair, index, seed=loader.seed, epoch=self._epoch, repeat=repeat)
-            for pair, index, repeat in zip(self._samples(batch, convert), ids, batch.repeats(), strict=True)
-        ]
+        samples = zip(self._samples(batch, convert), ids, batch.repeats(), strict=True)
+        with generators_kept():
+            pairs = [
+                dataset.finish(pair, index, seed=loader.seed, epoch=self._epoch, repeat=repeat)
+                for pair, index, repeat in samples
+            ]
         columns: dict[str, list[Any]] = {
             "volumes": [image for image, _ in pairs],
             "labels of volumes": [label for _, label in pairs],

@@ -30,6 +30,7 @@ from sutler._fetch import Draw, bulk_getter, collate_seed, fetch_many, prepare_s
 from sutler._hand_over import NEVER, Dropped, Turns, ends_as_others_do
 from sutler._parts import Parts, pack, parts_of
 from sutler._schema_writer import SchemaWriter
+from sutler._seeding import seed_generators
 from sutler._worker_info import WorkerInfo, enter_worker, get_worker_info
 from sutler._worker_rng import WorkerRng
 
@@ -394,11 +395,7 @@ class Worker:
     def _seed(self, seed: int) -> None:
         """Lets all generators start from a seed that does not depend on which worker this is."""
         self._rng.seed(seed)
-        random.seed(seed)
-        np.random.seed(seed % 2**32)
-        torch = sys.modules.get("torch")
-        if torch is not None:
-            torch.default_generator.manual_seed(seed)
+        seed_generators(seed)
 
     def _answer_batch(self, epoch: int, draws: list[Draw], samples: list[Any], offset: int) -> None:
         """Answers for all samples of a batch: the first good one brings the whole batch, collated."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
 from sutler._epoch_batches import EpochBatches, check_positive
+from sutler._seeding import seeded
 from sutler._selection import origin_of, selection_of
 from sutler.datasets import BYTES_MAX, Io, NativeDataset
 from sutler.text import TextLines
 from sutler.transforms import lower_audio
-from sutler.transforms.tail import seeded
 
 if TYPE_CHECKING:
     from torch.utils.data import Subset

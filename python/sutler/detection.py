@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from sutler import _sutler
+from sutler import _moment, _sutler
 from sutler._detection_batches import split_targets
 from sutler._epoch_batches import EpochBatches, check_positive
 from sutler._output import converter, resolve_output
+from sutler._seeding import seeded
 from sutler._selection import origin_of, selection_of
 from sutler.datasets import BYTES_MAX, PIXELS_MAX, Io, NativeDataset
 from sutler.transforms import lower_detection
-from sutler.transforms.tail import seeded
 
 if TYPE_CHECKING:
     from torch.utils.data import Subset
@@ -189,12 +189,17 @@ class CocoDetection(NativeDataset):
         raise AttributeError("a picture with boxes has no single label; dataset.path(i) tells where it is")
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        """The sample as a loader with ``seed=0`` would deliver it in epoch 0, before it is put in a frame."""
+        """The sample as a loader with ``seed=0`` would deliver it in epoch 0, before it is put in a frame.
+
+        Where a dataset written in Python asks for it on behalf of a loader, that loader's seed and epoch count.
+        """
         index = self._check(index)
+        seed, epoch, repeat = _moment.current()
         convert = converter(resolve_output(None))
-        array, columns = self._native.load_detection(index, self._pipeline, seed=0, epoch=0)
+        draw = {"seed": seed, "epoch": epoch, "repeat": repeat}
+        array, columns = self._native.load_detection(index, self._pipeline, **draw)
         (target,) = split_targets(columns, convert)
-        image, target = self.finish_detection(convert(array), target, index, seed=0, epoch=0)
+        image, target = self.finish_detection(convert(array), target, index, **draw)
         return image, target if self.target_transform is None else self.target_transform(target)
 
     def finish_detection(

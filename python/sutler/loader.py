@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
@@ -14,31 +13,26 @@ from sutler._arguments import (
     Order,
     check_arguments,
     choose_order,
+    choose_workers,
     error_policy,
     place_in_job,
+    read_context,
     read_device,
     warn_of_many_workers,
     warn_of_undivided,
     warn_of_undivided_stream,
 )
-from sutler._backend import (
-    Backend,
-    BatchSource,
-    ProcessBackend,
-    default_workers,
-    length_of,
-    make_backend,
-)
+from sutler._backend import Backend, BatchSource, ProcessBackend, length_of, make_backend
 from sutler._beginning import begin_epoch
-from sutler._draws import Draws, UnusedDraws
 from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
 from sutler._epoch import EpochIterator, Position
-from sutler._epoch_batches import EpochBatches, check_samples
+from sutler._epoch_batches import check_samples
 from sutler._figures import TrainerFigures
 from sutler._output import Output, resolve_output
 from sutler._parts import cache_for, leaves
+from sutler._passes import Passes
 from sutler._python_batches import default_collate
-from sutler._sampling import Drawing, EpochBatchSampler, EpochSampler, as_pytorchs, with_set_epoch
+from sutler._sampling import EpochBatchSampler, EpochSampler, as_pytorchs
 from sutler._selection import origin_of, selection_of, warn_of_concatenation
 from sutler._state import check_state, make_state
 from sutler._stats import describe, figures_of, no_timeline, timeline_of
@@ -46,8 +40,6 @@ from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
 from sutler._successor import Successor
-from sutler._sutler import usable_cores
-from sutler._threads import THREAD
 from sutler._words import counted
 from sutler.cache import Cache, check_alone, read_cache
 from sutler.datasets import NativeDataset
@@ -234,12 +226,7 @@ class Loader(Generic[BatchType_co]):
         check_samples(batch_sampler, dataset)
         self.batch_size = None if batch_sampler is not None else batch_size
         self.shuffle = bool(shuffle)
-        if isinstance(num_workers, str):
-            self.num_workers = usable_cores()
-        elif num_workers is None:
-            self.num_workers = default_workers(dataset)
-        else:
-            self.num_workers = num_workers
+        self.num_workers = choose_workers(num_workers, dataset)
         #: The number from which that of the threads follows the demand, until somebody assigns another.
         self._auto_workers = self.num_workers if isinstance(num_workers, str) else None
         self.collate_fn = collate_fn
@@ -252,10 +239,7 @@ class Loader(Generic[BatchType_co]):
         self.drop_last = drop_last
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
-        named = isinstance(multiprocessing_context, str) and multiprocessing_context != THREAD
-        self.multiprocessing_context = (
-            multiprocessing.get_context(multiprocessing_context) if named else multiprocessing_context
-        )
+        self.multiprocessing_context = read_context(multiprocessing_context)
         self.generator = generator
         self.prefetch_factor = prefetch_factor if prefetch_factor is not None else 2
         #: Whether more batches may be prepared ahead where these turn out to be too few: not where somebody chose.
@@ -265,6 +249,8 @@ class Loader(Generic[BatchType_co]):
         self.lateness = (
             max(LATENESS_MIN, self._batches_ahead(self.batch_size or 1)) if lateness is None else lateness
         )
+        #: What is left out follows from the number of workers, in which the ranks of a job may differ.
+        self._lateness_given = lateness is not None
         self.hand_over = hand_over
         self.overlap_epochs = overlap_epochs
         self._successor = Successor()
@@ -297,13 +283,12 @@ class Loader(Generic[BatchType_co]):
         self._policy: ErrorPolicy = error_policy(errors)
         self._given_sampler = sampler
         self._given_batch_sampler = batch_sampler
-        #: The user's sampler that is told the epoch, if there is one.
-        self._told_epoch = with_set_epoch(batch_sampler if sampler is None else sampler)
         own_sampler = as_pytorchs(EpochSampler, "RandomSampler" if shuffle else "SequentialSampler")
-        self._clock: EpochSampler = own_sampler(
+        clock: EpochSampler = own_sampler(
             dataset, shuffle=self.shuffle, seed=self.seed, drop_last=drop_last, place=self._place
         )
-        self.sampler: Any = self._clock if sampler is None else sampler
+        self._passes = Passes(clock, sampler, batch_sampler)
+        self.sampler: Any = clock if sampler is None else sampler
         if batch_sampler is not None:
             self.batch_sampler: Any = batch_sampler
         else:
@@ -318,9 +303,6 @@ class Loader(Generic[BatchType_co]):
             self._room = EngineRoom(self._backend)
         #: How many samples a stream was said to have when the loader's length was asked for.
         self._stream_length: int | None = None
-        self._position: Position | None = None
-        self._resume: Position | None = None
-        self._drawing: Drawing | None = None
         self._closed = False
         self._last_figures: tuple[dict[str, Any], list[Failure]] = ({}, [])
         self._last_timeline = no_timeline()
@@ -330,7 +312,6 @@ class Loader(Generic[BatchType_co]):
         #: What the trainer waited for, where batches are copied to a device ahead of it.
         self._device_figures = TrainerFigures()
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
-        self._unused_draws = UnusedDraws()
         self._initialised = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -407,35 +388,12 @@ class Loader(Generic[BatchType_co]):
         An epoch begins with its first batch, so this may also follow ``iter(loader)``, as it does in some trainers.
         Tells the sampler, and a stream, that have a ``set_epoch`` of their own; a stream's copies in workers, too.
         """
-        self._clock.set_epoch(epoch)
+        self._passes.set_epoch(epoch)
         if self._streams is not None:
             self._streams.set_epoch(epoch)
-        if self._told_epoch is not None:
-            self._told_epoch.set_epoch(epoch)
-
-    def _standing(self) -> Position:
-        """Where the next batch comes from, as far as a checkpoint is concerned."""
-        epoch = self._clock.epoch
-        if self._resume is None or self._resume.epoch != epoch:
-            position = self._position
-            left = position is None or position.complete or (self._clock.chosen and position.epoch != epoch)
-            if position is not None and not left:
-                return position
-        return self._planned(self._first_position(epoch))
-
-    def _planned(self, position: Position) -> Position:
-        """The same place, with what a pass that was made, and not yet asked for a batch, has drawn there."""
-        if self._streams is not None:
-            for iterator in self._iterators:
-                if not iterator.begun and iterator.is_planned_at(position):
-                    return iterator.planned()
-        return position
 
     def __iter__(self) -> Iterator[BatchType_co]:
-        # Whoever goes over several at once asks them for their first batches in the order they were made.
-        before = sum(not iterator.begun for iterator in self._iterators)
-        position = self._first_position(self._clock.epoch + before)
-        position.drawing = self._draw(position.epoch)
+        position = self._passes.plan(self)
         iterator = self._successor.take(self, position) or EpochIterator(self, position)
         self._iterators.add(iterator)
         if position.drawing is not None:
@@ -446,66 +404,9 @@ class Loader(Generic[BatchType_co]):
             return ProgressIterator(iterator, self)
         return iterator
 
-    def _first_position(self, epoch: int) -> Position:
-        """Where a pass of an epoch begins: where a loaded state left it, else at its beginning."""
-        resume = self._resume
-        return resume.copy() if resume is not None and resume.epoch == epoch else Position(epoch, 0)
-
-    def _settle(self, position: Position) -> Position:
-        """Where a pass really begins that was planned as given: the same position where nothing has changed since."""
-        now = self._first_position(self._clock.epoch)
-        drawing = position.drawing
-        if drawing is not None and drawing.epoch != self._sampler_epoch():
-            now.drawing = self._draw(now.epoch)
-            return now
-        now.drawing = drawing
-        return position if position.is_where(now) else now
-
-    def _epoch_began(self, position: Position) -> None:
-        """The first batch of a pass is asked for: from now on a checkpoint belongs to it."""
-        self._drawing = position.drawing
-        if position.drawing is not None:
-            self._unused_draws.begin(position.drawing.draws)
-        self._resume = None
-        self._position = position
-        self._clock.go_on_to(position.epoch + 1)
-
-    def _sampler_epoch(self) -> Any:
-        """The epoch that the user's sampler was set to last, where it says so."""
-        return getattr(self._told_epoch, "epoch", None)
-
-    def _draw(self, epoch: int) -> Drawing | None:
-        """What the user's sampler has for an epoch, if there is such a sampler; one of ours is told which it is."""
-        in_batches = self._given_batch_sampler is not None
-        given = self._given_batch_sampler if in_batches else self._given_sampler
-        if given is None:
-            return None
-        if self._selection is not None:
-            self._selection.read_again()
-        if isinstance(given, EpochBatches):  # it draws the same for an epoch, and otherwise for other ranks
-            given.set_epoch(epoch)
-            draws = Draws(given, self._sampler_epoch())
-        else:
-            draws = self._unused_draws.take(given, self._sampler_epoch())
-        keys = self._backend.keys
-        # Datasets written in Python answer for their keys themselves, and need not have a length.
-        samples = len(self._origin) if keys is None else 0
-        return Drawing(draws, keys, self._selection, samples=samples, in_batches=in_batches)
-
     def _device_operations(self) -> list[dict[str, Any]]:
         """Operations that are left for the device."""
         return [] if self._streams is not None else self._backend.device_operations
-
-    def _workers(self) -> int:
-        """How many threads or processes prepare: the agent's, where there is one."""
-        agent = None if self._streams is not None else self._backend.agent
-        if agent is not None:
-            return agent.workers
-        return self._room.workers(self) if self._streams is None else self.num_workers
-
-    def _cache_figures(self) -> dict[str, Any] | None:
-        """What the cache holds, if there is one; streams have none."""
-        return None if self._streams is not None else self._backend.cache_figures()
 
     def _processes(self, source: BatchSource) -> list[Any]:
         """The worker processes of an epoch that has begun."""
@@ -560,7 +461,7 @@ class Loader(Generic[BatchType_co]):
         all of them, and by any other number of them. With ``order="ready"`` each rank has served samples of its own, so
         each saves a state. The reference page of this class explains every key.
         """
-        return make_state(self, self._standing())
+        return make_state(self, self._passes.standing(self))
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Goes on from a saved state: the next ``iter(loader)`` delivers the exact rest of that epoch.
@@ -575,9 +476,7 @@ class Loader(Generic[BatchType_co]):
             ValueError: The state belongs to another dataset or another order, or states do not belong together; the
                 message shows both sides.
         """
-        self._resume = check_state(self, state)
-        self._clock.go_on_to(self._resume.epoch)
-        self._position = None
+        self._passes.resume_at(check_state(self, state))
 
     # --- figures ---------------------------------------------------------------------------------------------------
 

@@ -11,13 +11,13 @@ from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 
-from sutler import _sutler
+from sutler import _moment, _sutler
 from sutler._output import converter, resolve_output
+from sutler._seeding import seeded
 from sutler._tokenizers import Description, describe, end_token, pad_token
 from sutler.datasets import BYTES_MAX, NativeDataset
 from sutler.errors import Failure
 from sutler.transforms import Lowered
-from sutler.transforms.tail import seeded
 
 #: What packed blocks are made of is counted by 32 bits.
 _LENGTH_MAX = 1 << 30
@@ -250,10 +250,14 @@ class TextLines(NativeDataset):
         )
 
     def __getitem__(self, index: int) -> Any:
-        """The sample as a loader that does not shuffle would deliver it."""
+        """The sample as a loader that does not shuffle would deliver it.
+
+        Where a dataset written in Python asks for it on behalf of a loader, that loader's seed and epoch count.
+        """
         index = self._check(index)
         if not self.is_native:
-            return self.finish(self._native.text(index), index, seed=0, epoch=0)
+            seed, epoch, repeat = _moment.current()
+            return self.finish(self._native.text(index), index, seed=seed, epoch=epoch, repeat=repeat)
         sample = converter(resolve_output(None))(self._native.load(index))
         return sample if self.planes == 1 else tuple(sample)
 

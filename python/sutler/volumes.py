@@ -9,9 +9,9 @@ from typing import Any
 
 from sutler import _moment, _sutler
 from sutler._output import converter, resolve_output
+from sutler._seeding import seeded
 from sutler.datasets import NativeDataset
 from sutler.transforms import lower_volumes
-from sutler.transforms.tail import seeded
 
 #: A volume with more values is refused: a cube of 1024.
 VALUES_MAX = 1 << 30

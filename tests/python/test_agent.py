@@ -402,8 +402,8 @@ def test_what_a_killed_client_held_is_given_back_and_others_go_on(
     assert first_line(victim) == "holding"
     (job,) = agent.wait_for(lambda jobs: jobs[0]["batches_held"] > 3)
     assert job["pid"] == victim.pid
-    # Three in its hands, and those that came with them or are on their way, up to four in a message.
-    assert 4 <= job["batches_held"] <= 8
+    # Three in its hands, and those that came with them or are on their way: the first alone, then up to four at once.
+    assert 4 <= job["batches_held"] <= 9
     assert job["memory_bytes"] >= 4 * 3 * 32 * 32
     with sutler.Loader(dataset(photos), **COMMON, agent=agent.socket) as other:
         iterator = iter(other)
@@ -438,6 +438,20 @@ def test_ranks_and_jobs_share_an_agent(agent: Agent, photos: Path) -> None:
     assert epochs[2][0] != epochs[2][1]
 
 
+def test_ranks_may_come_one_after_the_other_to_an_epoch_of_another_length(agent: Agent, photos: Path) -> None:
+    named: dict[str, Any] = COMMON | {"agent": agent.socket, "job_name": "longer", "world_size": 2}
+    subset = pytest.importorskip("torch.utils.data").Subset
+    parts = [subset(dataset(photos), range(20)) for _ in range(2)]
+    with (
+        sutler.Loader(parts[0], **named, rank=0) as first,
+        sutler.Loader(parts[1], **named, rank=1) as second,
+    ):
+        for samples in (20, 41):
+            for part in parts:
+                part.indices = range(samples)
+            assert len(batches(first)) == len(batches(second)) == -(-samples // 2 // 4)
+
+
 def test_jobs_of_one_name_have_the_same_arguments(agent: Agent, photos: Path) -> None:
     differences: list[tuple[dict[str, Any], str]] = [
         ({"seed": 3}, "seed 0, this one asks for 3"),
@@ -465,6 +479,20 @@ def test_jobs_of_one_name_have_the_same_arguments(agent: Agent, photos: Path) ->
             ):
                 next(iter(wrong))
         assert len(batches(first)) == len(batches(second))
+
+
+def test_ranks_may_have_different_numbers_of_workers(agent: Agent, photos: Path) -> None:
+    named: dict[str, Any] = COMMON | {"batch_size": 1, "agent": agent.socket, "job_name": "ranks"}
+    named |= {"world_size": 2, "order": "ready"}
+    with (
+        sutler.Loader(dataset(photos), **named | {"rank": 0, "num_workers": 2}) as first,
+        sutler.Loader(dataset(photos), **named | {"rank": 1, "num_workers": 16}) as second,
+        sutler.Loader(dataset(photos), **named | {"rank": 1, "lateness": 9}) as wrong,
+    ):
+        assert first.lateness != second.lateness
+        assert len(batches(first)) == len(batches(second))
+        with pytest.raises(ValueError, match="lateness None, this one asks for 9; ranks of one job"):
+            next(iter(wrong))
 
 
 def test_a_dataset_that_has_changed_is_refused(agent: Agent, own_photos: Path) -> None:

@@ -11,8 +11,10 @@ from sutler.testing import make_photos
 
 from benchmarks import contenders, machine, outcome, plan_report, report
 from benchmarks.__main__ import main
+from benchmarks.contenders import Epoch
 from benchmarks.photos import find_photos, photo_tree
-from benchmarks.worker import Direct
+from benchmarks.turns import in_turn
+from benchmarks.worker import ContenderError, Direct, check_delivered
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
@@ -178,6 +180,20 @@ def test_photo_tree_links_each_photo_as_often_as_asked_and_cleans_up(photos: Pat
         assert [len(list(folder.iterdir())) for folder in tree.root.iterdir()] == [2] * 5
     with photo_tree(photos, copied=True) as tree:
         assert {path.stat().st_nlink for _, path in find_photos(tree.root)} == {1}
+
+
+def test_another_contender_begins_in_every_round() -> None:
+    assert ["".join(in_turn("abc", number)) for number in range(4)] == ["abc", "bca", "cab", "abc"]
+    assert in_turn([], 3) == []
+
+
+def test_a_contender_that_left_samples_out_has_no_figures() -> None:
+    all_of_it, less = Epoch(10, 1.0, 0.1, 7), Epoch(9, 1.0, 0.1, 7)
+    without_labels, others = Epoch(10, 1.0, 0.1, None), Epoch(10, 1.0, 0.1, 8)
+    check_delivered({"a": [all_of_it, all_of_it], "b": [without_labels]}, 10)
+    for wrong in (less, others):
+        with pytest.raises(ContenderError, match="did not deliver the same samples"):
+            check_delivered({"a": [all_of_it], "b": [wrong]}, 10)
 
 
 def test_tables_and_sparklines() -> None:

@@ -18,6 +18,7 @@ import sutler.testing
 import tokenizers
 import torch
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+from torch.utils.data import ConcatDataset
 
 WORDS = ["supply", "army", "march", "wagon", "bread", "naïve", "Straße", "日本", "🙂", "don't", "3.14", "\t"]
 
@@ -243,6 +244,19 @@ def test_packing_resumes_exactly(order: Any, corpus: pathlib.Path, byte_level: t
         second.load_state_dict(state)
         seen += [row for ids in second for row in ids.tolist()]
         assert sorted(seen) == whole
+
+
+@pytest.mark.filterwarnings("ignore:ConcatDataset puts native datasets together")
+def test_a_function_that_draws_does_so_for_the_loader_of_a_concatenation(corpus: pathlib.Path) -> None:
+    lines = sutler.TextLines(corpus, lambda line: [random.randrange(2**40), len(line)], pad=0)
+    joined: ConcatDataset[Any] = ConcatDataset([lines])
+    with (
+        sutler.Loader(joined, batch_size=None, seed=3, num_workers=0) as loader,
+        sutler.Loader(lines, batch_size=None, seed=3) as native,
+    ):
+        epochs = [list(loader) for _ in range(2)]
+        assert epochs == [list(native) for _ in range(2)]
+    assert epochs[0] != epochs[1]
 
 
 def test_ranks_share_the_blocks(corpus: pathlib.Path, byte_level: tokenizers.Tokenizer) -> None:

@@ -14,7 +14,7 @@ import pytest
 from benchmarks import workload_data, workloads
 from benchmarks.__main__ import main
 from benchmarks.workload_data import Mix
-from benchmarks.workload_feeds import Epoch
+from benchmarks.workload_feeds import Turn
 from benchmarks.workload_volumes import BalancedCrop, Scan, parts
 from tests.python.volumes import references
 from tests.python.volumes.references import write_nifti
@@ -123,9 +123,9 @@ def test_a_crop_in_numpy_lies_over_one_of_the_largest_parts() -> None:
 
 
 def test_busy_is_the_share_of_steps_and_later_leaves_the_beginning_out() -> None:
-    epoch = Epoch(total=5.0, first_batch=1.0, waits=[1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-    assert epoch.busy(step=0.25) == 0.5
-    assert epoch.busy_later(step=0.25) == 1.0
+    turn = Turn(total=5.0, first_batch=1.0, waits=[1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    assert turn.busy(step=0.25) == 0.5
+    assert turn.busy_later(step=0.25) == 1.0
 
 
 def test_the_mix_is_the_same_every_time() -> None:

@@ -35,16 +35,31 @@ pub struct Split {
     pub idle: f64,
 }
 
-/// A stretch of time in which nothing changed.
+/// A stretch of time in which nothing changed. It is written without the names of its parts: there are several in what is said
+/// of every batch that an agent delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(u64, Option<f32>)", into = "(u64, Option<f32>)")]
 struct Slice {
     nanos: u64,
     /// The share of fetching in what was going on; `None` when nothing was.
     fetch: Option<f32>,
 }
 
+impl From<(u64, Option<f32>)> for Slice {
+    fn from((nanos, fetch): (u64, Option<f32>)) -> Self {
+        Self { nanos, fetch }
+    }
+}
+
+impl From<Slice> for (u64, Option<f32>) {
+    fn from(slice: Slice) -> Self {
+        (slice.nanos, slice.fetch)
+    }
+}
+
 /// What went on while a batch was made, backwards from the moment it was ready.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Course {
     slices: Vec<Slice>,
 }

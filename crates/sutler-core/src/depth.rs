@@ -1,12 +1,12 @@
 //! How many batches are prepared ahead, and when they are too few.
 //!
-//! A slow sample can be begun as early as its batch is prepared ahead. Where it takes longer than the trainer does for as many
-//! batches, its batch is waited for, however many workers have nothing to do meanwhile: more batches ahead would have
-//! given them something, and the sample an earlier start. So that is when the number grows, and the only time: the trainer
-//! waits, and a worker finds nothing to begin because all batches that may be in the making are.
+//! A slow sample can be begun as early as its batch is prepared ahead. Where it takes longer than the trainer does for
+//! as many batches, its batch is waited for, however many workers have nothing to do meanwhile: more batches ahead
+//! would have given them something, and the sample an earlier start. So that is when the number grows, and the only
+//! time: the trainer waits, and a worker finds nothing to begin because all batches that may be in the making are.
 //!
-//! It does not shrink again while batches stay as large as they are: what was too few once would be too few at the next such
-//! sample. What it costs is bounded twice, by [`FACTOR`] and by [`EXTRA_BYTES`].
+//! It does not shrink again while batches stay as large as they are: what was too few once would be too few at the next
+//! such sample. What it costs is bounded twice, by [`FACTOR`] and by [`EXTRA_BYTES`].
 
 /// How many times as many batches as in the beginning are prepared ahead at most.
 const FACTOR: usize = 4;
@@ -44,8 +44,8 @@ impl Depth {
         Self { grows: true, ..Self::fixed(batches) }
     }
 
-    /// How many batches there may ever be if each has so many bytes. What takes no memory that is known of might take any
-    /// amount of it, so there are no more of those than in the beginning.
+    /// How many batches there may ever be if each has so many bytes. What takes no memory that is known of might take
+    /// any amount of it, so there are no more of those than in the beginning.
     #[must_use]
     pub fn most(&self, batch_bytes: u64) -> usize {
         let affordable = EXTRA_BYTES.checked_div(batch_bytes).unwrap_or(0);
@@ -67,8 +67,9 @@ impl Depth {
         self.settled = true;
     }
 
-    /// The trainer waits while a worker has nothing to begin, as all batches that may be in the making are. True when there may be more
-    /// from now on: not where it has grown since the latest batch was delivered, since that may have been enough.
+    /// The trainer waits while a worker has nothing to begin, as all batches that may be in the making are. True when
+    /// there may be more from now on: not where it has grown since the latest batch was delivered, since that may have
+    /// been enough.
     pub fn grow(&mut self) -> bool {
         let batches = self.batches();
         let more = batches.saturating_add((batches / STEP).max(1)).min(self.most(self.largest));
@@ -101,8 +102,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: never fewer than in the beginning, never more than both bounds allow, and more only when somebody waited, once
-        /// for each batch that was delivered.
+        /// Whatever happens: never fewer than in the beginning, never more than both bounds allow, and more only when
+        /// somebody waited, once for each batch that was delivered.
         #[test]
         fn it_stays_within_its_bounds_and_grows_once_for_a_batch(
             start in prop_oneof![0usize..40, any::<usize>()], grows: bool, events in events(),

@@ -29,6 +29,8 @@ struct State {
     turn: usize,
     /// How many workers are on duty.
     on_duty: usize,
+    /// How many of them have nothing to do. Waking nobody costs a call of the system, too.
+    idle: usize,
     closed: bool,
 }
 
@@ -36,10 +38,9 @@ struct State {
 pub(crate) struct Shared {
     /// Who prepares what. Locked for a few hundred nanoseconds per sample; nobody holds it while working.
     state: Mutex<State>,
-    /// Workers wait here while no run has anything to do; rung when a run comes, or a batch is taken from a row.
+    /// Workers wait here while no run has anything to do; rung when a run comes, or a batch is taken from a row. Each
+    /// consumer waits at a bell of its run's.
     work: Condvar,
-    /// Consumers wait here for their next batch; rung when a batch is finished.
-    ready: Condvar,
     /// Workers off duty wait here, and the foreman between two looks; rung when there is to be another number of workers.
     duty: Condvar,
     /// Whether consumers prepare for themselves, because there are no worker threads.
@@ -56,33 +57,34 @@ pub(crate) struct Shared {
 }
 
 impl State {
-    /// Notes a finished sample; true when the consumer has something to look at.
-    fn finish(&mut self, finished: Finished) -> bool {
+    /// Notes a finished sample, and wakes the consumer if that is what it waits for.
+    fn finish(&mut self, finished: Finished) {
         // The run may have been called off meanwhile; then nobody wants to know.
-        let Some(run) = self.runs.iter_mut().find(|run| run.id == finished.run) else { return false };
+        let Some(run) = self.runs.iter_mut().find(|run| run.id == finished.run) else { return };
         if finished.in_lane {
             run.finish_in_lane();
         }
         if let Some(failure) = finished.fatal {
             run.break_off(RunError::Sample(failure));
-            return true;
+            run.ring();
+        } else if finished.batch.is_some_and(|batch| run.finish_row(batch, finished.at)) {
+            run.ring_if_served();
         }
-        finished.batch.is_some_and(|batch| run.finish_row(batch, finished.at))
     }
 
-    /// Takes what a worker brings; true when the consumer has something to look at.
-    fn take_in(&mut self, brought: &mut Brought) -> bool {
+    /// Takes what a worker brings.
+    fn take_in(&mut self, brought: &mut Brought) {
         for (run, id, hints) in brought.hints.drain(..) {
             if let Some(run) = self.runs.iter_mut().find(|other| other.id == run) {
                 run.note_hints(id, hints);
             }
         }
-        // All of them, whatever the first says.
-        brought.finished.drain(..).fold(false, |worth_a_look, sample| self.finish(sample) | worth_a_look)
+        brought.finished.drain(..).for_each(|sample| self.finish(sample));
     }
 
-    fn any_broken(&self) -> bool {
-        self.runs.iter().any(RunState::is_broken)
+    /// Wakes the consumers of runs that have ended in an error.
+    fn ring_for_broken(&mut self) {
+        self.runs.iter_mut().filter(|run| run.is_broken()).for_each(RunState::ring);
     }
 
     /// Whether workers that had nothing to do may have something now.
@@ -159,11 +161,13 @@ impl Shared {
             return;
         }
         let mut state = self.lock();
-        let removed =
+        let mut removed =
             state.runs.iter().position(|run| run.id == id).map(|index| state.runs.swap_remove(index));
+        if let Some(run) = &mut removed {
+            run.ring(); // whoever waits for its next batch waits in vain
+        }
         drop(state);
         drop(removed); // may free batch memory: not under the lock
-        self.ready.notify_all(); // whoever waits for this run's next batch waits in vain
     }
 
     /// Waits for the next batch of a run. With no worker threads the caller does the work itself, at least one sample
@@ -190,8 +194,11 @@ impl Shared {
             run.ask();
             ready.get_or_insert_with(|| run.ready_batches());
             if let Some(answer) = run.take_next() {
+                let idle = state.idle;
                 drop(state);
-                self.work.notify_all();
+                if idle > 0 {
+                    self.work.notify_all();
+                }
                 return answer;
             }
             let left =
@@ -203,7 +210,8 @@ impl Shared {
                 if run.wait() {
                     self.work.notify_all();
                 }
-                state = self.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                let bell = run.wait_for(1);
+                state = bell.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
             let ticket = run.take_ticket(0, 1, 1);
@@ -218,6 +226,26 @@ impl Shared {
         }
     }
 
+    /// Waits until so many batches of a run can be taken one after the other, or as many as are left of it, or the time is up; whoever takes
+    /// several at a time is woken once for all of them. With no worker threads there is nobody to wait for.
+    ///
+    /// `ready` as for [`Shared::wait_for_batch`].
+    pub fn wait_for_batches(&self, id: u64, count: usize, timeout: Duration, ready: &mut Option<usize>) {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.lock();
+        while !state.closed && !self.alone {
+            let Some(run) = state.runs.iter_mut().find(|run| run.id == id) else { return };
+            run.ask();
+            ready.get_or_insert_with(|| run.ready_batches());
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || run.serves(count) {
+                return;
+            }
+            let bell = run.wait_for(count);
+            state = bell.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// What a worker thread does all its life. One that has a number beyond those on duty waits until it is needed.
     fn serve(&self, number: usize, desk: Option<&Desk>) {
         if let Some(desk) = desk {
@@ -227,9 +255,7 @@ impl Shared {
         let mut brought = Brought::default();
         loop {
             let mut state = self.lock();
-            if state.take_in(&mut brought) {
-                self.ready.notify_all();
-            }
+            state.take_in(&mut brought);
             let ticket = loop {
                 if state.closed {
                     return;
@@ -245,14 +271,14 @@ impl Shared {
                     }
                     break ticket;
                 }
-                if state.any_broken() {
-                    self.ready.notify_all();
-                }
+                state.ring_for_broken();
+                state.idle += 1;
                 state = if state.runs.iter().any(RunState::waits_for_others) {
                     self.work.wait_timeout(state, LOOK_AGAIN).unwrap_or_else(PoisonError::into_inner).0
                 } else {
                     self.work.wait(state).unwrap_or_else(PoisonError::into_inner)
                 };
+                state.idle -= 1;
             };
             drop(state);
             let begun = Instant::now();
@@ -390,11 +416,10 @@ impl Engine {
     }
 
     fn of(on_duty: usize, trace: Option<Trace>) -> Self {
-        let state = State { runs: Vec::new(), next_run: 0, turn: 0, on_duty, closed: false };
+        let state = State { runs: Vec::new(), next_run: 0, turn: 0, on_duty, idle: 0, closed: false };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             work: Condvar::new(),
-            ready: Condvar::new(),
             duty: Condvar::new(),
             alone: on_duty == 0,
             threads: Mutex::default(),
@@ -471,10 +496,10 @@ impl Engine {
         if self.is_here() {
             let mut state = self.shared.lock();
             state.closed = true;
-            let runs = std::mem::take(&mut state.runs);
+            let mut runs = std::mem::take(&mut state.runs);
+            runs.iter_mut().for_each(RunState::ring);
             drop(state);
             self.shared.work.notify_all();
-            self.shared.ready.notify_all();
             self.shared.duty.notify_all();
             drop(runs);
         }

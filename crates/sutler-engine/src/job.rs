@@ -27,8 +27,8 @@ pub struct JobOptions {
     pub batches_held: usize,
     /// What a bad sample does.
     pub errors: ErrorPolicy,
-    /// Whether other ranks count on this one to deliver as many batches as they do, so that a batch without a single good
-    /// sample cannot just be passed over.
+    /// Whether other ranks count on this one to deliver as many batches as they do, so that a batch without a single
+    /// good sample cannot just be passed over.
     pub in_step: bool,
     /// Whether an epoch goes on after a batch that raised, as PyTorch's does, instead of raising the same again.
     pub go_on: bool,
@@ -50,9 +50,9 @@ impl JobOptions {
 pub enum ServingOrder {
     /// As planned.
     Strict,
-    /// As they get ready: each in the batch it was planned for, or earlier, or at most so many batches later. Where a batch
-    /// sampler decides what is in a batch, or one worker makes all of it, whole batches are served as they get ready, each overtaken by at most so
-    /// many.
+    /// As they get ready: each in the batch it was planned for, or earlier, or at most so many batches later. Where a
+    /// batch sampler decides what is in a batch, or one worker makes all of it, whole batches are served as they get
+    /// ready, each overtaken by at most so many.
     Ready {
         /// So many batches.
         lateness: u32,
@@ -87,8 +87,8 @@ pub struct Job {
     depth: Mutex<Depth>,
     /// What samples have taken, in this epoch and those before.
     experience: Mutex<Experience>,
-    /// How long what counts as slow takes, in microseconds; for workers, which look between transforms and shall not wait
-    /// for a lock there.
+    /// How long what counts as slow takes, in microseconds; for workers, which look between transforms and shall not
+    /// wait for a lock there.
     slow_after: AtomicU64,
     failures: Mutex<EpochFailures>,
     /// What it shares with other jobs.
@@ -151,8 +151,9 @@ impl Job {
             }
             RowSpec::Varies => None,
         };
-        // What is kept for later batches was some batch's before: there is no more of it than there were batches at a time.
-        let batches = depth.most(1) + options.batches_held;
+        // What is kept for later batches was some batch's before: there is no more of it than there were batches at a
+        // time.
+        let batches = depth.most(1).saturating_add(options.batches_held);
         let spares = preparation.padding().map(|padding| Spares::new(padding, batches, options.batch_size));
         let frames = preparation.framing().map(|framing| Frames::new(framing, batches, options.batch_size));
         Ok(Arc::new(Self {
@@ -170,8 +171,9 @@ impl Job {
         }))
     }
 
-    /// The same job as a member of a pool, which shares samples with the pool's other jobs: finished ones where they do the same to
-    /// them ([`Preparation::likeness`]), and what they have in common otherwise. All must have the same dataset. Ranks of one training job have the same name, and different jobs different ones.
+    /// The same job as a member of a pool, which shares samples with the pool's other jobs: finished ones where they do
+    /// the same to them ([`Preparation::likeness`]), and what they have in common otherwise. All must have the same
+    /// dataset. Ranks of one training job have the same name, and different jobs different ones.
     ///
     /// # Panics
     /// When somebody else has a hold of the job already.
@@ -238,10 +240,11 @@ impl Job {
         self.depth().batches()
     }
 
-    /// How much memory its batches have, where samples have one size: for those ahead as things are, and for those that are held.
+    /// How much memory its batches have, where samples have one size: for those ahead as things are, and for those that
+    /// are held.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let batches = self.batches_ahead() + self.options.batches_held;
+        let batches = self.batches_ahead().saturating_add(self.options.batches_held);
         self.arena.as_ref().map_or(0, |arena| {
             let (bytes, slots) = arena.slots();
             bytes * slots.min(batches)

@@ -6,9 +6,10 @@
 //! batches and no slot is free, a batch gets a mapping of its own, so that hoarding costs memory but never blocks.
 //!
 //! The mapping is anonymous, or of an anonymous file where other processes share it: nothing has a name, and the kernel
-//! takes everything back, however the process ends. A process that only receives batches attaches to the file; its slots
-//! go back to the process that made it. After a `fork` the child has its own copy and must not touch the list's lock, whose owner may be
-//! a thread that exists only in the parent; so in the child slots are not given back, just forgotten.
+//! takes everything back, however the process ends. A process that only receives batches attaches to the file; its
+//! slots go back to the process that made it. After a `fork` the child has its own copy and must not touch the list's
+//! lock, whose owner may be a thread that exists only in the parent; so in the child slots are not given back, just
+//! forgotten.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -203,9 +204,9 @@ impl Arena {
         }))
     }
 
-    /// Memory for the batches of a job, made by `make`: for as many ahead as there may ever be, and so many held. Nothing is taken
-    /// from the system for those that are never used, but it may refuse their addresses; then there is memory for those of the beginning, and
-    /// what is prepared beyond them has a mapping of its own.
+    /// Memory for the batches of a job, made by `make`: for as many ahead as there may ever be, and so many held.
+    /// Nothing is taken from the system for those that are never used, but it may refuse their addresses; then there is
+    /// memory for those of the beginning, and what is prepared beyond them has a mapping of its own.
     ///
     /// # Errors
     /// When there is no memory for those of the beginning either.
@@ -215,12 +216,12 @@ impl Arena {
         held: usize,
         make: impl Fn(usize, usize) -> Result<Arc<Self>, ArenaError>,
     ) -> Result<Arc<Self>, ArenaError> {
-        let most = ahead.most(slot_bytes as u64);
-        make(slot_bytes, most + held).or_else(|_| make(slot_bytes, ahead.batches() + held))
+        let most = ahead.most(slot_bytes as u64).saturating_add(held);
+        make(slot_bytes, most).or_else(|_| make(slot_bytes, ahead.batches().saturating_add(held)))
     }
 
-    /// A view of another process's shared arena. That process decides which slots are delivered here ([`Arena::adopt`]);
-    /// `give_back` is called with each one that nobody here uses any more.
+    /// A view of another process's shared arena. That process decides which slots are delivered here
+    /// ([`Arena::adopt`]); `give_back` is called with each one that nobody here uses any more.
     ///
     /// # Errors
     /// When the file is smaller than it is said to be, or cannot be mapped.

@@ -33,8 +33,8 @@ pub enum Target<'a> {
 
 /// How a sample's place is found out, at the moment it is to be written.
 ///
-/// In an order where batches are filled as samples get ready, the answer depends on that moment; so ask when all that is
-/// left to do is writing.
+/// In an order where batches are filled as samples get ready, the answer depends on that moment; so ask when all that
+/// is left to do is writing.
 pub trait Place {
     /// The place; `None` when nobody wants the sample any more.
     fn target(&mut self) -> Option<Target<'_>>;
@@ -170,8 +170,8 @@ pub trait Preparation: Send + Sync {
     /// The memory a sample takes.
     fn row(&self) -> RowSpec;
 
-    /// Bytes of a second array that each sample has, where samples have one size: all of a batch make a block of their own behind
-    /// that of the rows. What has a buffer of its own has both in it, one after the other.
+    /// Bytes of a second array that each sample has, where samples have one size: all of a batch make a block of their
+    /// own behind that of the rows. What has a buffer of its own has both in it, one after the other.
     fn beside(&self) -> usize {
         0
     }
@@ -201,7 +201,8 @@ pub trait Preparation: Send + Sync {
         None
     }
 
-    /// The form in which the sample is kept in memory, so that preparing it reads no storage; of several, the one that serves the most jobs.
+    /// The form in which the sample is kept in memory, so that preparing it reads no storage; of several, the one that
+    /// serves the most jobs.
     fn kept_as(&self, _sample: SampleId) -> Form {
         Form::Storage
     }
@@ -245,8 +246,8 @@ pub enum Progress {
 
 /// Whoever says whether a sample makes room for others.
 pub trait Boundary {
-    /// Asked between two transforms, when this many steps are done: whether the sample is to be put aside. Who is told so must
-    /// do it.
+    /// Asked between two transforms, when this many steps are done: whether the sample is to be put aside. Who is told
+    /// so must do it.
     fn parks(&mut self, done: usize) -> bool;
 
     /// How long a sample may take before there is any use in asking, and whether there ever is.
@@ -268,7 +269,8 @@ impl Boundary for NoBoundary {
 
 /// One worker's side of a [`Preparation`].
 pub trait Preparer: Send {
-    /// Prepares `sample` with the random numbers of this draw, and notes the stage times. Without a place to go it is left undone.
+    /// Prepares `sample` with the random numbers of this draw, and notes the stage times. Without a place to go it is
+    /// left undone.
     ///
     /// # Errors
     /// When the sample cannot be read, decoded or transformed. What the target then holds is unspecified.
@@ -296,8 +298,8 @@ pub trait Preparer: Send {
         self.prepare(sample, draw, place, record)
     }
 
-    /// As [`Preparer::prepare`], asking between transforms whether others are to go first. Whoever has but one step may leave
-    /// it at that.
+    /// As [`Preparer::prepare`], asking between transforms whether others are to go first. Whoever has but one step may
+    /// leave it at that.
     ///
     /// # Errors
     /// As for [`Preparer::prepare`].
@@ -312,8 +314,8 @@ pub trait Preparer: Send {
         self.prepare(sample, draw, place, record).map(|()| Progress::Finished)
     }
 
-    /// Goes on with a sample that this preparer or another one has parked, with the transform that is next. What comes out is the same
-    /// as if it had never been parked. The record is the one from before.
+    /// Goes on with a sample that this preparer or another one has parked, with the transform that is next. What comes
+    /// out is the same as if it had never been parked. The record is the one from before.
     ///
     /// # Errors
     /// As for [`Preparer::prepare`].
@@ -334,7 +336,8 @@ pub trait Preparer: Send {
         None
     }
 
-    /// Whether what was prepared last took as long as it usually takes, rather than a process having had to begin first.
+    /// Whether what was prepared last took as long as it usually takes, rather than a process having had to begin
+    /// first.
     fn has_settled(&self) -> bool {
         true
     }
@@ -399,8 +402,8 @@ pub enum Elsewhere {
         /// The sample, or why not.
         result: Result<ForeignRow, Failure>,
     },
-    /// It stands between two transforms. Only an order for a single sample may end so, and only the same preparer can go on
-    /// with it.
+    /// It stands between two transforms. Only an order for a single sample may end so, and only the same preparer can
+    /// go on with it.
     Parked(Unfinished),
 }
 

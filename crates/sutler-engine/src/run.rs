@@ -181,6 +181,13 @@ impl Run {
         }
     }
 
+    /// Waits until [`Run::next`] will answer so many times without waiting, or as often as there are batches left, or for
+    /// `timeout`: for whoever takes several batches at a time, and would be woken for each of them otherwise.
+    pub fn wait_for(&mut self, batches: usize, timeout: Duration) {
+        self.waiting_since.get_or_insert_with(Instant::now);
+        self.shared.wait_for_batches(self.id, batches, timeout, &mut self.ready_when_asked);
+    }
+
     /// The consumer has the batch that was answered last in its hands only now: until then it was still being
     /// worked at on this side, which is part of the wait for it.
     pub fn handed_over(&mut self, handling: Handling) {

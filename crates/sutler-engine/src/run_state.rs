@@ -3,7 +3,7 @@
 mod lanes;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar};
 use std::time::Instant;
 
 use sutler_core::{Assembly, EpochPlan, JobCursor, Ledger, Repeats, SampleId};
@@ -63,6 +63,10 @@ pub(crate) struct RunState {
     deepened: bool,
     /// Whether the consumer has asked for a batch.
     asked: bool,
+    /// Where the consumer waits.
+    bell: Arc<Condvar>,
+    /// For how many batches it waits there; none while it does not.
+    awaited: usize,
     /// Whether an earlier epoch of the same job is still being served.
     following: bool,
     /// An error that ends the run.
@@ -96,6 +100,8 @@ impl RunState {
             opened: 0,
             traffic: Traffic::default(),
             asked: false,
+            bell: Arc::default(),
+            awaited: 0,
             following: false,
             broken: None,
         };
@@ -208,6 +214,7 @@ impl RunState {
     pub fn ask(&mut self) {
         self.asked = true;
         self.following = false;
+        self.awaited = 0;
     }
 
     pub fn is_asked(&self) -> bool {
@@ -233,6 +240,33 @@ impl RunState {
         }
         let more = is_open || self.next_batch < self.plan.batches();
         more && self.in_flight.len() >= self.batches_ahead()
+    }
+
+    /// The consumer is about to wait for so many batches, by this bell.
+    pub fn wait_for(&mut self, batches: usize) -> Arc<Condvar> {
+        self.awaited = batches;
+        Arc::clone(&self.bell)
+    }
+
+    /// Wakes the consumer, if it waits.
+    pub fn ring(&mut self) {
+        // Waking costs a call of the system even where nobody sleeps.
+        if std::mem::take(&mut self.awaited) > 0 {
+            self.bell.notify_all();
+        }
+    }
+
+    /// Wakes the consumer if what it waits for is there.
+    pub fn ring_if_served(&mut self) {
+        if self.serves(self.awaited) {
+            self.ring();
+        }
+    }
+
+    /// Whether so many batches can be taken one after the other, or as many as there are left; or none ever.
+    pub fn serves(&self, batches: usize) -> bool {
+        let left = usize::try_from(self.plan.batches().saturating_sub(self.delivered)).unwrap_or(usize::MAX);
+        self.broken.is_some() || self.batches_in_turn() >= batches.min(left)
     }
 
     /// The consumer finds no batch ready. True when workers that have nothing to do may begin something now.
@@ -371,16 +405,28 @@ impl RunState {
         self.traffic.clear();
     }
 
-    /// The batch to be served next, if it is finished.
-    fn next_ready(&self) -> Option<usize> {
-        let overtaking = match self.job.options.order {
+    /// Whether a batch may be served before the one that stands first.
+    fn overtaking(&self) -> bool {
+        match self.job.options.order {
             ServingOrder::Ready { lateness } if self.late.is_none() => {
                 self.in_flight.front().is_some_and(|front| front.overtaken < lateness)
             }
             _ => false,
-        };
-        let candidates = if overtaking { self.in_flight.len() } else { 1 };
+        }
+    }
+
+    /// The batch to be served next, if it is finished.
+    fn next_ready(&self) -> Option<usize> {
+        let candidates = if self.overtaking() { self.in_flight.len() } else { 1 };
         self.in_flight.iter().take(candidates).position(|entry| entry.ready_at.is_some())
+    }
+
+    /// How many batches are finished whose turn it is, or comes when those before them are taken.
+    fn batches_in_turn(&self) -> usize {
+        if self.overtaking() {
+            return self.ready_batches();
+        }
+        self.in_flight.iter().take_while(|entry| entry.ready_at.is_some()).count()
     }
 
     /// How many batches are finished and wait to be taken, whether or not it is their turn.

@@ -44,7 +44,7 @@ pub fn attribute_stalls(
 pub fn predict_rate(facts: &str, change: &str) -> PyResult<String> {
     let facts: Facts = serde_json::from_str(facts).map_err(value_error)?;
     let change: Change = serde_json::from_str(change).map_err(value_error)?;
-    let outlook = facts.predict(&change).map_err(value_error)?;
+    let outlook = facts.outlook(&change).map_err(value_error)?;
     serde_json::to_string(&outlook).map_err(value_error)
 }
 

@@ -388,7 +388,7 @@ impl Dataset {
     }
 
     /// One picture and its boxes, prepared as a loader would.
-    #[pyo3(signature = (index, pipeline, *, seed, epoch))]
+    #[pyo3(signature = (index, pipeline, *, seed, epoch, repeat = 0))]
     fn load_detection(
         &self,
         py: Python<'_>,
@@ -396,9 +396,10 @@ impl Dataset {
         pipeline: &Pipeline,
         seed: u64,
         epoch: u32,
+        repeat: u32,
     ) -> PyResult<(Array, Targets)> {
         let annotations = self.files.listing().annotations().ok_or_else(no_boxes)?;
-        let mut sample = self.prepare(py, index, pipeline, seed, Draw::first(epoch))?;
+        let mut sample = self.prepare(py, index, pipeline, seed, Draw { epoch, repeat })?;
         let dtype = pipeline.output().dtype;
         let boxes = take_boxes(&mut sample, dtype.size());
         let size = [sample.shape[0], sample.shape[1]];

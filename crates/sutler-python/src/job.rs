@@ -53,9 +53,9 @@ pub struct Job {
 
 #[pymethods]
 impl Job {
-    /// A job whose samples are prepared by worker processes or threads. `revive` is called with a worker's number to start
-    /// it anew and returns the way to it, `is_alive` to tell whether it runs, `post_mortem` how it ended. Where they are `elastic`, workers come and
-    /// go with the engine's threads.
+    /// A job whose samples are prepared by worker processes or threads. `revive` is called with a worker's number to
+    /// start it anew and returns the way to it, `is_alive` to tell whether it runs, `post_mortem` how it ended. Where
+    /// they are `elastic`, workers come and go with the engine's threads.
     #[staticmethod]
     #[pyo3(signature = (*, batch_size, batches_ahead, ahead_grows, batches_held, in_step, whole_batches, revive, is_alive, post_mortem, errors, errors_max=None, errors_rate=None, lateness=None, elastic=false, cache=None, hand_over=false))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
@@ -108,8 +108,8 @@ impl Job {
         Ok(Self { work, samples, output, volumes: None, layout, processes: Some(processes) })
     }
 
-    /// A job whose samples are lines of text, or blocks of them, in another order in every epoch if there is a seed to `shuffle` by. Lines are
-    /// padded with the token `pad` to a multiple of `pad_multiple`, where it is given.
+    /// A job whose samples are lines of text, or blocks of them, in another order in every epoch if there is a seed to
+    /// `shuffle` by. Lines are padded with the token `pad` to a multiple of `pad_multiple`, where it is given.
     #[staticmethod]
     #[pyo3(signature = (text, *, batch_size, batches_ahead, ahead_grows, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shuffle=None, pad=None, pad_multiple=1, cache=None))]
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
@@ -187,11 +187,11 @@ impl Job {
         }
     }
 
-    /// A job that native threads do, or an agent. Those of one process that are `shared` can share what they prepare: the first
-    /// has a window of its own, and the others name it in `shares_with`.
+    /// A job that native threads do, or an agent. Those of one process that are `shared` can share what they prepare:
+    /// the first has a window of its own, and the others name it in `shares_with`.
     #[allow(clippy::too_many_arguments)] // one call per loader, by keyword
     #[new]
-    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, ahead_grows, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, shared=false, pad=None, frame=None, cache=None, agent=None, name=None, window_bytes=0, shares_with=None))]
+    #[pyo3(signature = (dataset, pipeline, *, seed, channels_last, batch_size, batches_ahead, ahead_grows, batches_held, in_step, errors, errors_max=None, errors_rate=None, lateness=None, lateness_given=true, shared=false, pad=None, frame=None, cache=None, agent=None, name=None, window_bytes=0, shares_with=None))]
     fn new(
         py: Python<'_>,
         dataset: &Dataset,
@@ -207,6 +207,7 @@ impl Job {
         errors_max: Option<u64>,
         errors_rate: Option<f64>,
         lateness: Option<u32>,
+        lateness_given: bool,
         shared: bool,
         pad: Option<f32>,
         frame: Option<u32>,
@@ -233,6 +234,7 @@ impl Job {
             pad,
             frame,
             lateness,
+            lateness_given,
             shared,
         };
         let layout = spec.layout();
@@ -316,8 +318,8 @@ impl Job {
         }
     }
 
-    /// The latest batches and samples one by one, and how the times of stages are spread, as JSON. Times are seconds since
-    /// a moment that is `age` seconds ago. An agent's job has its batches alone.
+    /// The latest batches and samples one by one, and how the times of stages are spread, as JSON. Times are seconds
+    /// since a moment that is `age` seconds ago. An agent's job has its batches alone.
     fn timeline(&self) -> PyResult<String> {
         let (timeline, quantiles) = match &self.work {
             Work::Here(job) => (job.metrics().timeline(), job.metrics().quantiles()),

@@ -7,8 +7,8 @@ use sutler_engine::{Connection, Revive};
 
 use crate::handover::Handover;
 
-/// The way to a worker as Python tells it: a socket that it has detached from its own object, for a thread the counter, and for
-/// a process its number.
+/// The way to a worker as Python tells it: a socket that it has detached from its own object, for a thread the counter,
+/// and for a process its number.
 pub type Way = (i32, Option<Py<Handover>>, Option<i32>);
 
 /// The engine's end of it.

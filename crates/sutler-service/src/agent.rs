@@ -68,8 +68,8 @@ pub enum AgentError {
 pub struct JobEntry {
     pub spec: JobSpec,
     pub job: Weak<Job>,
-    /// The order of its latest epoch.
-    sequence: Option<SequenceSpec>,
+    /// The number of its latest epoch, and the order of that.
+    latest: Option<(u32, SequenceSpec)>,
     /// How many batches the client holds.
     pub held: usize,
     /// How far its latest epoch is.
@@ -79,14 +79,7 @@ pub struct JobEntry {
 
 impl JobEntry {
     pub fn new(spec: JobSpec, job: &Arc<Job>) -> Self {
-        Self {
-            spec,
-            job: Arc::downgrade(job),
-            sequence: None,
-            held: 0,
-            progress: None,
-            pace: Pace::default(),
-        }
+        Self { spec, job: Arc::downgrade(job), latest: None, held: 0, progress: None, pace: Pace::default() }
     }
 }
 
@@ -190,21 +183,23 @@ impl Agent {
         Ok(())
     }
 
-    /// Writes down in which order a client's job has its samples, unless that contradicts another job of its name.
-    pub(crate) fn begin(&self, client: u64, sequence: SequenceSpec) -> Result<(), String> {
+    /// Writes down in which order a client's job has its samples in an epoch, unless that contradicts another job of its name.
+    /// From one epoch to the next it may change, and ranks do not come there at the same moment.
+    pub(crate) fn begin(&self, client: u64, epoch: u32, sequence: SequenceSpec) -> Result<(), String> {
         let mut jobs = self.jobs();
         let name = jobs.get(&client).and_then(|entry| entry.spec.name.clone());
         if let Some(name) = &name {
             let mut namesakes = jobs
                 .iter()
                 .filter(|(number, other)| **number != client && other.spec.name.as_ref() == Some(name))
-                .filter_map(|(_, other)| other.sequence);
-            if let Some(contradiction) = namesakes.find_map(|theirs| sequence.contradicts(&theirs, name)) {
+                .filter_map(|(_, other)| other.latest.filter(|(number, _)| *number == epoch));
+            if let Some(contradiction) = namesakes.find_map(|(_, theirs)| sequence.contradicts(&theirs, name))
+            {
                 return Err(contradiction);
             }
         }
         if let Some(entry) = jobs.get_mut(&client) {
-            entry.sequence = Some(sequence);
+            entry.latest = Some((epoch, sequence));
         }
         Ok(())
     }

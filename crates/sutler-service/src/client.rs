@@ -170,6 +170,10 @@ impl RemoteJob {
         let together = batches_together(&spec);
         let under_way = if together == 1 { 1 } else { 3 * together };
         spec.batches_held = spec.batches_held.saturating_add(under_way);
+        // Those that wait for company must not keep workers waiting.
+        if together > 1 {
+            spec.batches_ahead = spec.batches_ahead.saturating_add(together);
+        }
         let mut connection = Box::new(Connection::open(&options.socket)?);
         let open = connection.ask(Request::Open { job: Box::new(spec.clone()) }).map_err(|error| {
             ClientError::NoAgent { path: options.socket.clone(), reason: error.to_string() }

@@ -104,7 +104,7 @@ impl Connection {
         } else if let Answer::Batches(batches) = answer {
             let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
             released.extend(batches.iter().filter_map(|delivered| match delivered.place {
-                Place::Slot { slot } => Some(slot),
+                Place::Slot(slot) => Some(slot),
                 Place::File { .. } | Place::Each { .. } => None,
             }));
         }

@@ -15,6 +15,15 @@ pub struct Drawn {
     /// How the indices are cut, where a batch sampler drew them.
     batches: VecDeque<usize>,
     ended: bool,
+    told: Told,
+}
+
+/// How much of it the agent has been told.
+#[derive(Default)]
+struct Told {
+    indices: usize,
+    batches: usize,
+    end: bool,
 }
 
 impl Drawn {
@@ -37,17 +46,30 @@ impl Drawn {
     pub fn forget(&mut self, samples: u64) {
         let samples = usize::try_from(samples).unwrap_or(usize::MAX).min(self.indices.len());
         self.indices.drain(..samples);
+        self.told.indices = self.told.indices.saturating_sub(samples);
         let mut left = samples;
         while let Some(&batch) = self.batches.front().filter(|&&batch| batch <= left) {
             self.batches.pop_front();
+            self.told.batches = self.told.batches.saturating_sub(1);
             left -= batch;
         }
     }
 
+    /// How many samples the agent has not been told of.
+    pub fn untold(&self) -> usize {
+        self.indices.len() - self.told.indices
+    }
+
     /// What tells an agent all of it.
-    pub fn requests(&self, run: u64, sequence: SequenceSpec) -> Vec<Request> {
+    pub fn all(&mut self, run: u64, sequence: SequenceSpec) -> Vec<Request> {
+        self.told = Told::default();
+        self.news(run, sequence)
+    }
+
+    /// What tells an agent whatever it has not been told.
+    pub fn news(&mut self, run: u64, sequence: SequenceSpec) -> Vec<Request> {
         let mut requests = Vec::new();
-        let indices: Vec<u64> = self.indices.iter().copied().collect();
+        let indices: Vec<u64> = self.indices.range(self.told.indices..).copied().collect();
         match sequence {
             SequenceSpec::Own { .. } => return requests,
             SequenceSpec::Drawn { .. } => {
@@ -56,7 +78,7 @@ impl Drawn {
             }
             SequenceSpec::Batches => {
                 let (mut start, mut piece, mut size) = (0, Vec::new(), 0);
-                for &batch in &self.batches {
+                for &batch in self.batches.range(self.told.batches..) {
                     piece.push(indices[start..start + batch].to_vec());
                     start += batch;
                     size += batch;
@@ -70,9 +92,10 @@ impl Drawn {
                 }
             }
         }
-        if self.ended {
+        if self.ended && !self.told.end {
             requests.push(Request::EndDrawing { run });
         }
+        self.told = Told { indices: self.indices.len(), batches: self.batches.len(), end: self.ended };
         requests
     }
 }
@@ -81,6 +104,8 @@ impl Drawn {
 mod tests {
     use super::*;
 
+    const DRAWN: SequenceSpec = SequenceSpec::Drawn { batch_size: 2, drop_last: false };
+
     #[test]
     fn what_was_delivered_is_not_told_again() {
         let mut drawn = Drawn::default();
@@ -88,7 +113,7 @@ mod tests {
         drawn.forget(2);
         drawn.forget(1);
         drawn.end();
-        let requests = drawn.requests(7, SequenceSpec::Batches);
+        let requests = drawn.all(7, SequenceSpec::Batches);
         assert!(
             matches!(&requests[0], Request::ExtendBatches { run: 7, batches } if *batches == [vec![4, 5, 6]])
         );
@@ -96,7 +121,33 @@ mod tests {
         let mut drawn = Drawn::default();
         drawn.extend(&[1, 2, 3]);
         drawn.forget(2);
-        let requests = drawn.requests(7, SequenceSpec::Drawn { batch_size: 2, drop_last: false });
+        let requests = drawn.all(7, DRAWN);
         assert!(matches!(&requests[..], [Request::Extend { indices, .. }] if *indices == [3]));
+    }
+
+    #[test]
+    fn news_are_told_once_to_each_agent() {
+        let mut drawn = Drawn::default();
+        drawn.extend(&[1, 2]);
+        assert_eq!(drawn.news(7, DRAWN).len(), 1);
+        drawn.extend(&[3]);
+        drawn.forget(1);
+        assert_eq!(drawn.untold(), 1);
+        let news = drawn.news(7, DRAWN);
+        assert!(matches!(&news[..], [Request::Extend { indices, .. }] if *indices == [3]));
+        drawn.end();
+        assert!(matches!(drawn.news(7, DRAWN)[..], [Request::EndDrawing { .. }]));
+        assert!(drawn.news(7, DRAWN).is_empty());
+        let all = drawn.all(7, DRAWN);
+        assert!(
+            matches!(&all[..], [Request::Extend { indices, .. }, Request::EndDrawing { .. }] if *indices == [2, 3])
+        );
+        let mut drawn = Drawn::default();
+        drawn.extend_batches(&[vec![1, 2], vec![3]]);
+        assert_eq!(drawn.news(7, SequenceSpec::Batches).len(), 1);
+        drawn.forget(2);
+        drawn.extend_batches(&[vec![4]]);
+        let news = drawn.news(7, SequenceSpec::Batches);
+        assert!(matches!(&news[..], [Request::ExtendBatches { batches, .. }] if *batches == [vec![4]]));
     }
 }

@@ -14,7 +14,7 @@ use sutler_engine::{Counts, Failure, RunError};
 use crate::spec::{EpochSpec, JobSpec};
 
 /// Changes whenever an agent and a client of different versions would misunderstand each other.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// The number of a connection's first request, which is the greeting.
 pub const HELLO: u64 = 1;
@@ -124,11 +124,35 @@ pub struct Delivered {
     pub course: Course,
     pub ready_for_nanos: u64,
     /// Samples that failed since the batch before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Bad>,
     /// What was counted since the batch before it.
+    #[serde(with = "counts_in_brief")]
     pub counts: Counts,
     /// The job's figures, now and then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figures: Option<Value>,
+}
+
+/// Counts as bare numbers: they go with every batch, and their names would be the larger part of what is said of a small
+/// one.
+mod counts_in_brief {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use sutler_engine::{Counts, Served};
+
+    pub fn serialize<S: Serializer>(counts: &Counts, serializer: S) -> Result<S::Ok, S::Error> {
+        let Counts { served, storage_reads, storage_bytes, fetched, warnings } = *counts;
+        let Served { storage, encoded, decoded, augmented } = served;
+        [storage, encoded, decoded, augmented, storage_reads, storage_bytes, fetched, warnings]
+            .serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Counts, D::Error> {
+        let [storage, encoded, decoded, augmented, storage_reads, storage_bytes, fetched, warnings] =
+            <[u64; 8]>::deserialize(deserializer)?;
+        let served = Served { storage, encoded, decoded, augmented };
+        Ok(Counts { served, storage_reads, storage_bytes, fetched, warnings })
+    }
 }
 
 /// Where the values of a batch are.
@@ -136,7 +160,7 @@ pub struct Delivered {
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// In a slot of the batch memory, which is the client's until it says otherwise.
-    Slot { slot: usize },
+    Slot(usize),
     /// In a file of its own, which comes along.
     File { bytes: usize },
     /// In a file that comes along, one after the other; samples differ in shape.
@@ -220,7 +244,37 @@ impl From<Breakage> for RunError {
 
 #[cfg(test)]
 mod tests {
+    use sutler_core::Span;
+    use sutler_engine::Served;
+
     use super::*;
+
+    #[test]
+    fn a_small_batch_is_the_same_after_the_journey_and_is_told_in_few_words() {
+        let served = Served { storage: 1, encoded: 2, decoded: 3, augmented: 4 };
+        let counts = Counts { served, storage_reads: 5, storage_bytes: 1_000_000, fetched: 6, warnings: 7 };
+        let span = Span { begun: 1_000, fetched: 200_000, finished: 900_000 };
+        let course = Course::of(&[span], 0, 1_000_000);
+        let delivered = Delivered {
+            index: 123_456,
+            place: Place::Slot(60),
+            ids: vec![1_234_567],
+            repeats: Repeats::default(),
+            labels: vec![999],
+            positions: vec![123_456],
+            consumed: 123_457,
+            course: course.clone(),
+            ready_for_nanos: 1_000_000,
+            failures: Vec::new(),
+            counts,
+            figures: None,
+        };
+        let text = serde_json::to_string(&delivered).unwrap();
+        assert!(text.len() < 300, "{} bytes: {text}", text.len());
+        let came: Delivered = serde_json::from_str(&text).unwrap();
+        assert_eq!((came.counts, came.course, came.ids), (counts, course, vec![1_234_567]));
+        assert!(matches!(came.place, Place::Slot(60)) && came.failures.is_empty() && came.figures.is_none());
+    }
 
     #[test]
     fn errors_are_the_same_after_the_journey() {

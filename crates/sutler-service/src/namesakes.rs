@@ -35,7 +35,7 @@ impl JobSpec {
             ("batch_size", self.batch_size.to_string()),
             ("errors", errors),
             ("order", order.to_owned()),
-            ("lateness", or_none(self.lateness)),
+            ("lateness", or_none(self.lateness.filter(|_| self.lateness_given))),
         ]
     }
 }

@@ -17,6 +17,10 @@ use crate::figures::Clock;
 use crate::message::{Answer, Bad, Delivered, Place, Refusal, Request};
 use crate::spec::{EpochError, EpochSpec};
 
+/// Where batches travel together, the agent is told of what a sampler draws when there are so many for a message, or when it is
+/// asked for a batch: a part of what is prepared ahead, so that it always has some to go on with.
+const DRAWN_PART: usize = 4;
+
 /// The consumer's end of one epoch, with the meaning of [`sutler_engine::Run`]. Dropping it calls the epoch off.
 ///
 /// It knows at any time where another agent would have to begin: after exactly what came here. What of that the consumer has
@@ -117,7 +121,7 @@ impl RemoteRun {
             plan.extend(&indices, samples)?;
         }
         self.drawn.extend(&indices);
-        self.tell(Request::Extend { run: self.number, indices })
+        self.tell(batches_together(self.job.spec()).div_ceil(DRAWN_PART))
     }
 
     /// A batch sampler has drawn these.
@@ -129,7 +133,7 @@ impl RemoteRun {
             plan.extend_batches(&batches, samples)?;
         }
         self.drawn.extend_batches(&batches);
-        self.tell(Request::ExtendBatches { run: self.number, batches })
+        self.tell(batches_together(self.job.spec()).div_ceil(DRAWN_PART))
     }
 
     /// The sampler is at its end.
@@ -142,21 +146,32 @@ impl RemoteRun {
             self.batches = Some(plan.batches());
         }
         self.drawn.end();
-        self.tell(Request::EndDrawing { run: self.number })
+        self.tell(0)
     }
 
-    /// Tells the agent more about the run, if it has it. Another agent is told everything when the run begins there.
-    fn tell(&mut self, request: Request) -> Result<(), ClientError> {
+    /// Tells the agent what was drawn, if it has the run and has not been told of so many samples. Another agent is told everything
+    /// when the run begins there.
+    fn tell(&mut self, samples: usize) -> Result<(), ClientError> {
         if let Some((run, _)) = &self.alone {
-            return change(run, request);
+            let news = self.drawn.news(self.number, self.rest.sequence);
+            return news.into_iter().try_for_each(|request| change(run, request));
+        }
+        if self.drawn.untold() < samples {
+            return Ok(());
         }
         let job = Arc::clone(&self.job);
         let mut link = job.link();
-        if let Some(agent) = link.agent_of(self.life) {
-            match agent.connection.ask(request) {
-                Ok(id) => self.unchecked.push(id),
-                Err(error) => job.lose(&mut link, &error),
-            }
+        if let Some(agent) = link.agent_of(self.life)
+            && let Err(error) = self.tell_news(agent)
+        {
+            job.lose(&mut link, &error);
+        }
+        Ok(())
+    }
+
+    fn tell_news(&mut self, agent: &mut Life) -> std::io::Result<()> {
+        for request in self.drawn.news(self.number, self.rest.sequence) {
+            self.unchecked.push(agent.connection.ask(request)?);
         }
         Ok(())
     }
@@ -167,7 +182,7 @@ impl RemoteRun {
         self.pending = None;
         self.unchecked.clear();
         let start = Request::Start { run: self.number, epoch: self.rest.clone() };
-        let drawn = self.drawn.requests(self.number, self.rest.sequence);
+        let drawn = self.drawn.all(self.number, self.rest.sequence);
         for request in std::iter::once(start).chain(drawn) {
             self.unchecked.push(agent.connection.ask(request)?);
         }
@@ -232,10 +247,10 @@ impl RemoteRun {
         Ok(reply)
     }
 
-    fn ask(&self, agent: &mut Life) -> std::io::Result<u64> {
+    fn ask(&mut self, agent: &mut Life) -> std::io::Result<u64> {
+        self.tell_news(agent)?;
         let released = agent.connection.take_released();
-        // While a sampler draws, the agent would wait for company that it has not been told of yet.
-        let most = if self.plan.is_none() { batches_together(self.job.spec()) } else { 1 };
+        let most = batches_together(self.job.spec());
         agent.connection.ask(Request::Next { run: self.number, released, most })
     }
 
@@ -253,7 +268,7 @@ impl RemoteRun {
         match answer {
             Answer::NotYet => Ok(()),
             Answer::Batches(batches) => batches.into_iter().try_for_each(|delivered| {
-                let file = if matches!(delivered.place, Place::Slot { .. }) { None } else { file.take() };
+                let file = if matches!(delivered.place, Place::Slot(_)) { None } else { file.take() };
                 self.receive(agent, delivered, file)
             }),
             Answer::End { failures, counts, figures } => {
@@ -286,7 +301,7 @@ impl RemoteRun {
     ) -> Result<(), ClientError> {
         let out_of_memory = |reason: String| ClientError::Refused { kind: Refusal::Memory, reason };
         let (memory, owned) = match (delivered.place, &agent.arena, file) {
-            (Place::Slot { slot }, Some(arena), _) => {
+            (Place::Slot(slot), Some(arena), _) => {
                 let memory =
                     arena.adopt(slot).ok_or_else(|| nonsense("it named a slot that is not there"))?;
                 (Some(memory), Vec::new())
@@ -376,7 +391,7 @@ impl RemoteRun {
             None => {
                 let mut run = self.rest.start(&alone.engine, &alone.job).map_err(|error| refused(&error))?;
                 run.keep_courses();
-                for request in self.drawn.requests(self.number, self.rest.sequence) {
+                for request in self.drawn.all(self.number, self.rest.sequence) {
                     change(&run, request)?;
                 }
                 self.alone.insert((run, 0))

@@ -23,9 +23,9 @@ use crate::spec::{JobError, JobSpec, Memory};
 /// the client asks meanwhile may have to wait.
 const NEXT_PATIENCE: Duration = Duration::from_millis(50);
 
-/// How long a batch waits for others that can travel with it, where the client has room for several. Workers go on meanwhile,
+/// How long is waited for batches that can travel together, where the client has room for several. Workers go on meanwhile,
 /// so this delays a batch and not those behind it.
-const COMPANY_PATIENCE: Duration = Duration::from_micros(500);
+const COMPANY_PATIENCE: Duration = Duration::from_millis(3);
 
 /// In how many slices the course of a batch is told. Batches of few samples are told exactly; those of many, which take a
 /// while, to a part in 24 of that.
@@ -104,7 +104,7 @@ impl<'a> Session<'a> {
             Request::Start { run, epoch } => {
                 let job = self.job.as_ref().ok_or_else(no_job)?;
                 self.agent
-                    .begin(self.number, epoch.sequence)
+                    .begin(self.number, epoch.epoch, epoch.sequence)
                     .map_err(|reason| Refused(Refusal::Value, reason))?;
                 let mut started = epoch
                     .check_part(self.samples)
@@ -221,17 +221,20 @@ impl<'a> Session<'a> {
         let job = Arc::clone(self.job.as_ref().ok_or_else(no_job)?);
         let mut batches = Vec::new();
         let mut file = None;
-        let mut patience = NEXT_PATIENCE;
-        let mut first_at = None;
+        // The trainer has nothing to do until an epoch's first batch is there.
+        let is_first =
+            matches!(self.progress, Some((latest, progress)) if latest == run && progress.batches == 0);
+        if most > 1 && !is_first {
+            self.runs.get_mut(&run).ok_or_else(no_run)?.wait_for(most, COMPANY_PATIENCE);
+        }
         while batches.len() < most.max(1) && file.is_none() {
             let open = self.runs.get_mut(&run).ok_or_else(no_run)?;
+            let patience = if batches.is_empty() { NEXT_PATIENCE } else { Duration::ZERO };
             match open.next(patience) {
                 Ok(Next::Batch(batch)) => {
                     let delivered;
                     (delivered, file) = self.deliver(&job, run, batch)?;
                     batches.push(delivered);
-                    let first_at = first_at.get_or_insert_with(Instant::now);
-                    patience = COMPANY_PATIENCE.saturating_sub(first_at.elapsed());
                 }
                 Ok(Next::TimedOut) => break,
                 // What ends a run is said again when the client asks for more.
@@ -286,7 +289,7 @@ impl<'a> Session<'a> {
             figures: if due { Some(figures(job)?) } else { None },
             place,
         };
-        if let Place::Slot { slot } = delivered.place {
+        if let Place::Slot(slot) = delivered.place {
             self.held.insert(slot, batch);
         }
         Ok((delivered, file))
@@ -336,7 +339,7 @@ fn figures(job: &Job) -> Result<Value, Refused> {
 fn place(batch: &Batch) -> std::io::Result<(Place, Option<OwnedFd>)> {
     match batch.memory() {
         Some(memory) => match (memory.slot(), memory.file()) {
-            (Some(slot), _) => Ok((Place::Slot { slot }, None)),
+            (Some(slot), _) => Ok((Place::Slot(slot), None)),
             (None, Some(file)) => Ok((Place::File { bytes: memory.len() }, Some(file.try_clone_to_owned()?))),
             (None, None) => Err(std::io::Error::other("the job's memory is not shared")),
         },

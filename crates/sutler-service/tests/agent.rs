@@ -86,6 +86,7 @@ fn job_spec(folder: &Path, lateness: Option<u32>) -> (JobSpec, Arc<Files>) {
         pad: None,
         frame: None,
         lateness,
+        lateness_given: true,
         shared: false,
     };
     (spec, files)

@@ -100,6 +100,7 @@ fn job_spec(folder: &Path) -> JobSpec {
         in_step: false,
         errors: PolicySpec::Raise,
         lateness: None,
+        lateness_given: false,
         shared: false,
     }
 }

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sutler import _sutler
-from sutler.analysis import what_ifs
+from sutler.analysis import doubts, what_ifs
 from sutler.analysis.accelerators import DATASET_TO_MEMORY
 from sutler.analysis.accelerators import accelerator as published
 from sutler.analysis.benches import Bench
@@ -118,15 +118,21 @@ def analyze(
     facts["memory_bytes"] = memory_free_bytes() * MEMORY_FOR_CACHE
     stalls = Stalls(**{cause: facts["stalls"][cause] for cause in CAUSES})
     questions = what_ifs.table(facts, bench.cache_bytes)
+    if measurement.keeps_prepared:
+        questions.pop("cache", None)
+    warnings = measured.warnings + _limits(bench)
+    if measurement.keeps_prepared:
+        warnings.append(doubts.CACHE_AS_IT_IS)
+    if isinstance(step, (int, float)):
+        warnings += doubts.of_step(step, measured.step.value * measured.batch_samples)
+    again: tuple[float, ...] = ()
+    if verify:
+        questions, again, notes = verified(measurement, facts, questions)
+        warnings += notes
     if stalls.waiting > 0.02 and facts["prepare"]["value"] < AMPLE * facts["ingest"]["value"]:
         left_out = without_transforms(measurement, facts)
         if left_out:
             questions["without"] = left_out
-    warnings = measured.warnings + _limits(bench)
-    if verify:
-        questions, notes = verified(measurement, facts, questions)
-        warnings += notes
-    advice = json.loads(_sutler.advise(json.dumps(facts), "stream" if measurement.streams else bench.kind))
     found = Interval(**facts["measured"])
     subject = _subject(bench, measurement, measured, storage_mbps)
     device = _accelerator(emulated, step, bench, stalls, measured)
@@ -139,16 +145,25 @@ def analyze(
             stalls=stalls,
             measured=found,
             what_if=questions,
-            recommendation=Recommendation(**advice),
+            recommendation=_recommendation(measurement, facts),
             stages=_stages(measured.stages),
             timeline=measured.timeline,
             accelerator=device,
+            measured_again=again,
             warnings=tuple(warnings),
             seconds=clock.monotonic() - begun,
             facts=facts,
         ),
         measured.record,
     )
+
+
+def _recommendation(measurement: Measurement, facts: dict[str, Any]) -> Recommendation:
+    if len(measurement.sizes) == 1:
+        return Recommendation(doubts.ONE_BATCH, binding="unknown", change="", code="", gain=1.0)
+    # Of these nobody can say what a larger cache would bring, so none is recommended.
+    setting = "stream" if measurement.streams or measurement.keeps_prepared else measurement.bench.kind
+    return Recommendation(**json.loads(_sutler.advise(json.dumps(facts), setting)))
 
 
 def bench_for(loader: Any) -> Bench:

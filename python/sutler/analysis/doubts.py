@@ -3,11 +3,44 @@
 from __future__ import annotations
 
 from sutler.analysis.passes import Series
-from sutler.analysis.wording import spread
+from sutler.analysis.wording import duration, spread
 from sutler.errors import Failure
 
 #: How many broken samples are named.
 NAMED_MAX = 3
+#: How many times as long as it should an emulated step may take; and by how many seconds a pause is late on a quiet
+#: machine, about twice what Linux allows itself.
+STEP_LATE_MAX = 1.1
+PAUSE_LATE = 1e-4
+
+
+#: Where a cache keeps what a dataset prepares.
+CACHE_AS_IT_IS = (
+    "The cache keeps what the dataset prepares, so it spares preparation as well as reading. It was left as it is in "
+    "all that was measured, P included, and what a larger or smaller one would bring is not predicted."
+)
+
+
+#: Where a recommendation would be about a run that nobody makes.
+ONE_BATCH = (
+    "Nothing can be recommended: there is a single batch, so none is read or prepared while another is trained on, as "
+    "it would be in a longer run. What binds there these figures do not tell."
+)
+
+
+def no_batches(samples: int | None, batch_size: int) -> str:
+    """Why a loader that is no stream has not a single batch.
+
+    Examples:
+        >>> no_batches(0, 16)
+        'the loader has no batches to analyse: its dataset is empty'
+    """
+    why = (
+        f"its dataset has {samples} samples, and a batch {batch_size}; with drop_last an incomplete batch is left out"
+        if samples
+        else "its dataset is empty"
+    )
+    return f"the loader has no batches to analyse: {why}"
 
 
 def few_batches(count: int) -> str:
@@ -22,6 +55,45 @@ def few_batches(count: int) -> str:
         f"{there} to look at, so what it takes to get going is part of every figure: figures say little about a longer "
         "run."
     )
+
+
+def perhaps_not_cold(expected: float, read: int | None) -> str:
+    """Where bytes that should have come from a device did not, or nobody knows whether they did.
+
+    Examples:
+        >>> perhaps_not_cold(4e6, None).partition(".")[0]
+        'Whether the page cache was kept out is not known: nobody counts here what devices deliver'
+        >>> perhaps_not_cold(4e6, 0).partition(".")[0]
+        'The page cache could not be kept out: 4,000,000 bytes should have come from the device, and none did'
+    """
+    if read is None:
+        return (
+            "Whether the page cache was kept out is not known: nobody counts here what devices deliver. If it was not, "
+            "storage is slower than this figure once the dataset no longer fits into memory."
+        )
+    came = f"only {read:,} did" if read else "none did"
+    return (
+        f"The page cache could not be kept out: {expected:,.0f} bytes should have come from the device, and {came}. "
+        "Storage is slower than this figure once the dataset no longer fits into memory."
+    )
+
+
+def of_step(wanted: float, took: float) -> list[str]:
+    """What it means that an emulated step took longer than it was to take, where that is more than a pause is late by.
+
+    Examples:
+        >>> of_step(0.004, 0.006)[0].partition(":")[0]
+        'The emulated step was to take 4 ms and took 6 ms'
+        >>> of_step(0.004, 0.0041), of_step(0.0, 1e-6)
+        ([], [])
+    """
+    if not wanted or took <= STEP_LATE_MAX * wanted + PAUSE_LATE:
+        return []
+    return [
+        f"The emulated step was to take {duration(wanted)} and took {duration(took)}: this machine has too much else "
+        "to do to wait for just so long. All figures are those of the longer step, and an accelerator of the shorter "
+        "one would be busy for a smaller part of the time."
+    ]
 
 
 def nothing_good(failures: list[Failure], tried: int) -> str:

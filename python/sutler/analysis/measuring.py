@@ -24,6 +24,7 @@ from sutler.analysis.passes import (
     Pass,
     Series,
     Step,
+    batch_length,
     counted,
     plain,
     repeat,
@@ -37,6 +38,8 @@ from sutler.errors import Failure
 
 #: A cache gives out memory in blocks of a little more than this.
 CACHE_BLOCK = 4200
+#: A smaller one holds next to nothing.
+CACHE_MIN = 4 * CACHE_BLOCK
 #: What may have been read while everything was in memory: a directory, a library that is used for the first time.
 STRAY_BYTES = 64 << 10
 #: Batches to look at where the user does not say.
@@ -127,6 +130,9 @@ class Measurement:
         self.native = bench.kind == "native"
         #: Whether its samples can be kept in a cache of ours.
         self.keeps = self.native and bench.dataset.content == "images"
+        #: Whether it has a cache of something else, as of what a dataset in Python prepares. That is left as it is in
+        #: all that is measured: no model says what another one would bring.
+        self.keeps_prepared = bool(bench.cache_bytes) and not self.keeps
         self.streams = bench.kind == "stream" or bool(getattr(bench, "is_stream", False))
         self._stack = ExitStack()
         self._verifies = verify
@@ -146,10 +152,7 @@ class Measurement:
         bench, limit = self.bench, batches_max or BATCHES_MAX
         drawn = bench.draw(limit)
         if not drawn and not self.streams:
-            raise ValueError(
-                f"the loader has no batches to analyse: its dataset has {bench.samples} samples, and a batch "
-                f"{bench.batch_size}; with drop_last an incomplete batch is left out"
-            )
+            raise ValueError(doubts.no_batches(bench.samples, bench.batch_size))
         team = self._team(None)
         failures: list[Failure] = []
         self.pass_seconds = pass_seconds = min(PASS_SECONDS_MAX, max(0.05, self.seconds / 30))
@@ -163,7 +166,7 @@ class Measurement:
                 least = ROUNDS_TO_VERIFY * 2 * team + BATCHES_MIN
             sizes = []
             for batch in itertools.islice(probe.epoch(), limit):
-                sizes.append(_length(batch, bench.batch_size))
+                sizes.append(batch_length(batch, bench.batch_size))
                 if count == 0:
                     #: A batch as the step gets it, to be trained on again and again.
                     self.batch = batch
@@ -243,7 +246,7 @@ class Measurement:
         self.counted = (0, len(self.sizes))
         if rounds == 1:
             self.counted = counted(len(self.sizes), self._team(None), memory.ahead)
-        real, self.cached = self._real_probe()
+        real, self.cached = self.open_as_it_is(self._stack, Config(storage_bytes_per_s=self.storage))
         ready = self._ready_probe()
         repeats = self._repeats(memory)
         phases = {
@@ -270,6 +273,8 @@ class Measurement:
             config = replace(config, cache_bytes=self._room(), split=DEFAULT_SPLIT)
         if self.native:
             config = replace(config, storage_bytes_per_s=UNTHROTTLED)
+        if self.keeps_prepared:
+            return self.open_as_it_is(stack, config)[0]
         probe = self.open(stack, config, batches)
         self._go_through(probe)
         kept = probe.kept()
@@ -277,27 +282,40 @@ class Measurement:
             self.kept_bytes = kept[1] / kept[0]
         return probe
 
-    def _real_probe(self) -> tuple[Probe, float]:
-        """The loader as it stands: with as much of these batches in its cache as it would have of all of them."""
+    def open_warm(self, stack: ExitStack, config: Config) -> Probe:
+        """A loader that has been gone through once: its workers are there, and their memory has been touched.
+
+        Its first pass would take longer than any later one, and where few are made that is felt.
+        """
+        probe = self.open(stack, config)
+        if self.streams:
+            self._go_through(probe)
+        else:
+            self.pages.read()
+            probe.fill(self.batches)
+        return probe
+
+    def open_as_it_is(self, stack: ExitStack, config: Config) -> tuple[Probe, float]:
+        """The loader as it stands, and the part of these batches in its cache, as large as it would be of all."""
         bench = self.bench
         if not bench.cache_bytes or not bench.samples:
-            return self.open(self._stack, Config(storage_bytes_per_s=self.storage)), 0.0
+            return self.open_warm(stack, config), 0.0
         if not self.keeps or self.kept_bytes is None:
             scaled = int(bench.cache_bytes * min(1.0, sum(self.sizes) / bench.samples))
-            probe = self.open(self._stack, Config(cache_bytes=max(1 << 20, scaled)))
+            probe = self.open(stack, replace(config, cache_bytes=max(CACHE_MIN, scaled)))
             self._go_through(probe)
             kept = probe.kept()
             probe.spread(self.sizes)
             return probe, (kept[0] / sum(self.sizes) if kept else 0.0)
         cached = min(1.0, bench.cache_bytes / self.kept_bytes / bench.samples)
-        return self.open_cached(self._stack, cached, Config(storage_bytes_per_s=self.storage)), cached
+        return self.open_cached(stack, cached, config), cached
 
     def open_cached(self, stack: ExitStack, cached: float, config: Config) -> Probe:
         """A loader that has this fraction of the samples in its cache."""
         chosen = self.chosen(cached)
         wanted = len(chosen)
         if wanted == 0 or self.kept_bytes is None:
-            return self.open(stack, config)
+            return self.open_warm(stack, config)
         config = replace(config, cache_bytes=self._room())
         if wanted == sum(self.sizes):
             probe = self.open(stack, config)
@@ -371,8 +389,9 @@ class Measurement:
     def _alone(self, memory: Probe) -> Phase:
         """A single worker: on a part of the samples that stands for all of them, as it takes so long."""
         config = Config(workers=1)
-        if self.streams:
-            return Phase(self.open_in_memory(self._stack, config), NO_STEP, self.into_memory, 1)
+        if self.streams or self.keeps_prepared:
+            rounds = 1 if self.streams else 2
+            return Phase(self.open_in_memory(self._stack, config), NO_STEP, self.into_memory, 1, rounds)
         together = self._seconds_from_memory(memory) / len(self.sizes)
         each = together * min(self.bench.workers, _sutler.usable_cores())
         # Two rounds, so that one counts in which each sample comes once, whatever the other has begun with.
@@ -561,14 +580,13 @@ class Measurement:
     ) -> Rate:
         note = ""
         if in_memory:
-            proven = (
-                None if series.bytes_read is None else series.bytes_read <= STRAY_BYTES * len(series.values)
-            )
-            if proven is None:
+            read = series.bytes_read
+            proven = read is not None and read <= STRAY_BYTES * len(series.values)
+            if read is None:
                 note = "Nobody counts what devices deliver here, so it is not proven that all samples were in memory."
             elif not proven:
                 note = (
-                    f"{series.bytes_read:,} bytes still came from the device, so not all samples were in memory: "
+                    f"{read:,} bytes still came from the device, so not all samples were in memory: "
                     "what is prepared may be more than this."
                 )
                 self.warnings.append(f"P: {note}")
@@ -577,12 +595,3 @@ class Measurement:
 
 def _nothing() -> None:
     """Ready samples are where they are."""
-
-
-def _length(batch: Any, otherwise: int) -> int:
-    """How many samples a batch of somebody else's making has."""
-    first = batch
-    while isinstance(first, (list, tuple, dict)) and first:
-        first = next(iter(first.values())) if isinstance(first, dict) else first[0]
-    shape = getattr(first, "shape", None)
-    return int(shape[0]) if shape else otherwise

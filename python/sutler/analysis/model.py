@@ -135,7 +135,8 @@ class WhatIf:
     value: float
     #: The value as a person reads it, such as ``"24.0 GiB"`` or ``"RandAugment"``.
     label: str
-    #: Samples per second that the trainer would get, for each job.
+    #: Samples per second that the trainer would get, for each job. Where others on this axis were verified and this one
+    #: was not, it is known no better than they turned out to be.
     predicted: Interval
     #: What would bind then: ``"storage"``, ``"cache"``, ``"processors"``, ``"device"`` …
     bound_by: str
@@ -156,7 +157,8 @@ class Recommendation:
 
     #: The paragraph: what binds, the cheapest change, its predicted gain.
     text: str
-    #: What binds now: ``"storage"``, ``"processors"``, ``"transport"``, ``"device"``, or ``"nothing"`` to be changed.
+    #: What binds now: ``"storage"``, ``"processors"``, ``"transport"``, ``"device"``; ``"order"`` where batches wait
+    #: for single samples, ``"unknown"`` where there is a single batch.
     binding: str
     #: The change in a few words, empty where there is none to make.
     change: str
@@ -229,6 +231,8 @@ class Findings:
     stages: tuple[StageTimes, ...] = ()
     timeline: tuple[BatchTimes, ...] = ()
     accelerator: Accelerator | None = None
+    #: Samples per second that it got when the same was run again, before and after predictions were tried (``verify``).
+    measured_again: tuple[float, ...] = ()
     #: Sentences on what the figures are worth.
     warnings: tuple[str, ...] = ()
     #: How long the analysis took.

@@ -244,7 +244,7 @@ def _what_ifs(findings: Findings) -> Element:
             "p",
             "Predicted samples per second if one thing were different and all else as it is. The band is where the "
             "prediction is expected to lie, the diamond is what was measured, and squares are runs that were made to "
-            "verify a prediction.",
+            "verify a prediction; what they were off by widens the band.",
             class_="soft",
         )
     )

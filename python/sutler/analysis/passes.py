@@ -171,6 +171,15 @@ class Series:
         return Interval(1 / seconds.value, 1 / seconds.high, 1 / seconds.low)
 
 
+def batch_length(batch: Any, otherwise: int) -> int:
+    """How many samples a batch of somebody else's making has."""
+    first = batch
+    while isinstance(first, (list, tuple, dict)) and first:
+        first = next(iter(first.values())) if isinstance(first, dict) else first[0]
+    shape = getattr(first, "shape", None)
+    return int(shape[0]) if shape else otherwise
+
+
 def plain(interval: Interval) -> dict[str, float]:
     """An interval as the core reads it."""
     return {"value": interval.value, "low": interval.low, "high": interval.high}

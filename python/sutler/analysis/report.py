@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sutler.analysis import what_ifs
+from sutler.analysis.doubts import CACHE_AS_IT_IS
 from sutler.analysis.model import (
     CAUSES,
     Accelerator,
@@ -107,7 +108,8 @@ class Report:
             jobs: So many jobs that share what is prepared.
 
         Raises:
-            ValueError: Nothing is asked for, or a value is no amount of it.
+            ValueError: Nothing is asked for, a value is no amount of it, or it is about another cache where the present
+                one keeps what a dataset prepares.
         """
         given = {
             "cache": cache,
@@ -121,6 +123,8 @@ class Report:
             raise ValueError(
                 "what_if: say what should be different: cache=, cores=, storage_mbps=, remote= or jobs="
             )
+        if "cache" in changes and self.subject.cache_bytes and "cache" not in self.findings.what_if:
+            raise ValueError(f"what_if: another cache cannot be asked about. {CACHE_AS_IT_IS}")
         change = what_ifs.change_of(changes)
         predicted, bound_by = what_ifs.predict(self.findings.facts, change)
         labels = [

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
+from sutler.analysis import doubts
 from sutler.analysis.benches import Probe
 from sutler.analysis.model import Interval, Rate
 from sutler.analysis.passes import Series, plain, repeat
@@ -139,14 +140,10 @@ def _cold_rate(measurement: Measurement, name: str, series: Series) -> Rate:
     expected = measurement.pages.bytes * len(series.values)
     if measurement.storage is not None:
         return Rate(name, series.rate(), len(series.values), series.samples, series.bytes_read, True)
-    proven = None if series.bytes_read is None else series.bytes_read >= PROOF_MIN * expected
+    proven = series.bytes_read is not None and series.bytes_read >= PROOF_MIN * expected
     note = ""
     if not proven:
-        found = "nobody counts them here" if series.bytes_read is None else f"only {series.bytes_read:,} did"
-        note = (
-            f"The page cache could not be kept out: {expected:,.0f} bytes should have come from the device, and "
-            f"{found}. Storage is slower than this figure once the dataset no longer fits into memory."
-        )
+        note = doubts.perhaps_not_cold(expected, series.bytes_read)
         measurement.warnings.append(f"{name}: {note}")
     return Rate(name, series.rate(), len(series.values), series.samples, series.bytes_read, proven, note)
 

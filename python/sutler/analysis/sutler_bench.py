@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -174,7 +175,7 @@ class SutlerBench(Bench):
         if self.kind == "stream":
             arguments |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
             probe = SutlerProbe([])
-            probe.loader = Loader(dataset, **arguments)
+            probe.loader = _loader(dataset, arguments)
             return probe
         arguments |= {"errors": loader.errors, "return_ids": loader.return_ids}
         single = loader.batch_sampler is None
@@ -187,7 +188,14 @@ class SutlerBench(Bench):
             policy = self._cache.policy if self._cache is not None else "pinned"
             split = config.split or (self._cache.split if self._cache is not None else DEFAULT_SPLIT)
             arguments["cache"] = Cache(cache_bytes, split=split, policy=policy)
-        probe.loader = Loader(dataset, **arguments)
+        probe.loader = _loader(dataset, arguments)
         if isinstance(dataset, NativeDataset):
             probe.storage_bytes_per_s = config.storage_bytes_per_s
         return probe
+
+
+def _loader(dataset: Any, arguments: dict[str, Any]) -> Loader[Any]:
+    with warnings.catch_warnings():
+        # What is to be said of the number of workers, or of functions in Python, was said of the user's own loader.
+        warnings.simplefilter("ignore", UserWarning)
+        return Loader(dataset, **arguments)

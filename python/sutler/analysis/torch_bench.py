@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -118,5 +119,8 @@ class TorchBench(Bench):
         else:
             probe = TorchProbe(batches)
             arguments["batch_sampler"] = probe.order
-        probe.loader = DataLoader(dataset, **arguments)
+        with warnings.catch_warnings():
+            # What PyTorch thinks of the number of workers it has said of the user's own loader.
+            warnings.simplefilter("ignore", UserWarning)
+            probe.loader = DataLoader(dataset, **arguments)
         return probe

@@ -14,6 +14,8 @@ from sutler.analysis.measuring import REPEATS_MAX, Measurement, Phase
 from sutler.analysis.model import WhatIf
 from sutler.analysis.passes import NO_STEP, repeat
 from sutler.analysis.sutler_bench import UNTHROTTLED
+from sutler.analysis.what_ifs import Questions
+from sutler.analysis.wording import rate
 
 #: Which parts of the dataset are put into a cache to see what that brings.
 CACHED = (0.25, 0.5, 0.75)
@@ -24,56 +26,94 @@ PART = 0.06
 #: A worker that is busy for less than this part of its time needs no core of its own.
 MOSTLY_WAITING = 0.5
 
+#: A machine that gives this much more or less of the same is not the same any more.
+DRIFT_MAX = 0.05
+
 #: Whatever was verified.
 NOT_TRIED = (
     "Further machines and jobs that share were not tried: an analysis starts no workers on other machines and no "
     "agent. What is said of them is predicted only."
 )
-
-Questions = dict[str, tuple[WhatIf, ...]]
+HOW_KNOWN = (
+    "What the runs of a table were off by is the least error that its other rows state. Rows that were run keep the "
+    "error that was stated before."
+)
 
 
 def verified(
     measurement: Measurement, facts: dict[str, Any], questions: Questions
-) -> tuple[Questions, list[str]]:
-    """The same questions, some of them with what a run gave; and what could not be run."""
-    notes = [NOT_TRIED]
+) -> tuple[Questions, tuple[float, ...], list[str]]:
+    """Some of the questions with what a run gave, and the others known no better than that was foreseen.
+
+    Also what the configuration as it is gave, run again before and after; and sentences, among them what could not be
+    run. The facts have what was missed afterwards, for whatever else is asked of them.
+    """
+    notes = [NOT_TRIED, HOW_KNOWN]
     found = dict(questions)
+    measured: float = facts["measured"]["value"]
+    again = [_as_it_is(measurement, measured)]
     for axis, verify in (("cache", _cache), ("cores", _cores), ("storage_mbps", _storage)):
         if axis in found:
             found[axis] = verify(measurement, facts, found[axis], notes)
-    return found, notes
+    again.append(_as_it_is(measurement, measured))
+    notes.append(_run_again(measured, again))
+    facts["missed"] = {
+        "again": max(max(each / measured, measured / each) - 1 for each in again),
+        "cache": what_ifs.missed_by(found.get("cache", ())),
+        "cores": what_ifs.missed_by(found.get("cores", ())),
+        "storage": what_ifs.missed_by(found.get("storage_mbps", ())),
+    }
+    return what_ifs.doubted(facts, found, measurement.bench.cache_bytes), tuple(again), notes
+
+
+def _as_it_is(measurement: Measurement, expected: float) -> float:
+    """The configuration of the analysis once more, measured as those that are tried are."""
+    return _rate_now(measurement, "as it is", expected, Config(storage_bytes_per_s=measurement.storage))
+
+
+def _run_again(measured: float, again: list[float]) -> str:
+    """What running the same again tells about what the others are off by."""
+    given = " and ".join(f"{rate(each)} ({100 * (each / measured - 1):+.1f} %)" for each in again)
+    told = f"Run again before and after predictions were tried, the configuration as it is gave {given}."
+    if max(abs(each / measured - 1) for each in again) > DRIFT_MAX:
+        told += (
+            " So this machine is not always as fast, and as much of what predictions are off by may be its doing and "
+            "not theirs. No what-if is stated to be known better than that."
+        )
+    return told
 
 
 def _rate(
     measurement: Measurement,
-    point: WhatIf,
+    label: str,
+    expected: float,
     open_probe: Callable[[ExitStack], Probe],
     prepare: Callable[[], None],
     workers: int | None = None,
 ) -> float:
-    """Samples per second of a predicted configuration, with the step."""
+    """Samples per second of a configuration, with the step; of one that is expected to reach about so many."""
     repeats = 1
     if measurement.storage is not None:
         # Storage that is held to a rate is as slow the second time, so whole rounds can be counted, for long enough.
-        each = sum(measurement.sizes) / point.predicted.value
+        each = sum(measurement.sizes) / expected
         repeats = 1 + min(REPEATS_MAX, math.ceil(measurement.pass_seconds / each))
     with ExitStack() as stack:
         phase = Phase(open_probe(stack), measurement.step, prepare, workers, repeats)
         repeat(
-            {point.label: lambda: measurement.measure(phase)},
-            {point.label: phase.series},
+            {label: lambda: measurement.measure(phase)},
+            {label: phase.series},
             measurement.seconds * PART,
         )
         return phase.series.rate().value
 
 
-def _rate_now(measurement: Measurement, point: WhatIf, config: Config) -> float:
+def _rate_now(measurement: Measurement, label: str, expected: float, config: Config) -> float:
     """The same with as much in the cache as there is now."""
     return _rate(
         measurement,
-        point,
-        lambda stack: measurement.open_cached(stack, measurement.cached, config),
+        label,
+        expected,
+        lambda stack: measurement.open_as_it_is(stack, config)[0],
         measurement.onto_storage,
         config.workers,
     )
@@ -100,7 +140,8 @@ def _cache(
             config = Config(storage_bytes_per_s=measurement.storage)
             return _rate(
                 measurement,
-                point,
+                point.label,
+                point.predicted.value,
                 lambda stack: measurement.open_cached(stack, point.value / everything, config),
                 measurement.onto_storage,
             )
@@ -113,7 +154,13 @@ def _cache(
                 measurement.pages.read()
                 measurement.pages.keep(chosen)
 
-            return _rate(measurement, point, lambda stack: measurement.open(stack, Config()), prepare)
+            return _rate(
+                measurement,
+                point.label,
+                point.predicted.value,
+                lambda stack: measurement.open_warm(stack, Config()),
+                prepare,
+            )
 
     chosen = {_nearest(points, part * everything).value for part in CACHED}
     return _with(points, chosen, run)
@@ -135,7 +182,7 @@ def _cores(
 
     def run(point: WhatIf) -> float:
         config = Config(workers=int(point.value), storage_bytes_per_s=measurement.storage)
-        return _rate_now(measurement, point, config)
+        return _rate_now(measurement, point.label, point.predicted.value, config)
 
     return _with(points, [point.value for point in chosen[:2]], run)
 
@@ -155,7 +202,8 @@ def _storage(
         chosen.add(_nearest(points, 2 * present).value)
 
     def run(point: WhatIf) -> float:
-        return _rate_now(measurement, point, Config(storage_bytes_per_s=point.value * 1e6))
+        config = Config(storage_bytes_per_s=point.value * 1e6)
+        return _rate_now(measurement, point.label, point.predicted.value, config)
 
     return _with(points, chosen, run)
 

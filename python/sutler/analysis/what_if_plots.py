@@ -19,6 +19,7 @@ from sutler.analysis.drawing import (
 from sutler.analysis.model import Interval, WhatIf
 from sutler.analysis.scales import Scale, upper_end
 from sutler.analysis.svg import Element
+from sutler.analysis.what_ifs import missed_by
 from sutler.analysis.wording import AXIS_NAMES, number, rate, size
 
 #: Where the field of a plot begins and ends.
@@ -89,8 +90,18 @@ def _along(values: Sequence[float]) -> Scale:
 
 def _course(places: Sequence[tuple[float, WhatIf]], y: Scale) -> list[Element]:
     """What is predicted as a line, and the band that it lies in."""
-    upper = " ".join(f"{at:.1f},{y.at(point.predicted.high):.1f}" for at, point in places)
-    lower = " ".join(f"{at:.1f},{y.at(point.predicted.low):.1f}" for at, point in reversed(places))
+    # What was run keeps the error that was stated before, and all around it has the one that runs have shown. A band
+    # that is narrow in just these places would say that more is known there than is.
+    missed = missed_by(point for _, point in places)
+
+    def bound(point: WhatIf, stated: float, side: float) -> float:
+        shown = point.predicted.value * (1 + side * missed) if point.verified is not None else stated
+        return y.at(max(stated, shown) if side > 0 else max(0.0, min(stated, shown)))
+
+    upper = " ".join(f"{at:.1f},{bound(point, point.predicted.high, 1):.1f}" for at, point in places)
+    lower = " ".join(
+        f"{at:.1f},{bound(point, point.predicted.low, -1):.1f}" for at, point in reversed(places)
+    )
     course = " ".join(f"{at:.1f},{y.at(point.predicted.value):.1f}" for at, point in places)
     return [
         Element("polygon", points=f"{upper} {lower}", class_="band"),

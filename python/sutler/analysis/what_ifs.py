@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from sutler import _sutler
 from sutler.analysis.model import Interval, WhatIf
 from sutler.analysis.passes import plain
 from sutler.cache import read_size
+
+#: By axis.
+Questions = dict[str, tuple[WhatIf, ...]]
 
 
 def change_of(changes: dict[str, Any]) -> dict[str, Any]:
@@ -47,8 +51,8 @@ def predict(facts: dict[str, Any], change: dict[str, Any]) -> tuple[Interval, st
 
 
 def ask(facts: dict[str, Any], axis: str, value: Any, *, label: str = "", now: bool = False) -> WhatIf:
-    """One question on one axis."""
-    predicted, bound_by = predict(facts, change_of({axis: value}))
+    """One question on one axis; what is as it is ``now`` is no change."""
+    predicted, bound_by = predict(facts, {} if now else change_of({axis: value}))
     return WhatIf(axis, float(value), label or label_of(axis, value), predicted, bound_by, now)
 
 
@@ -75,9 +79,9 @@ def size_label(count: float) -> str:
     return f"{count / 1024**unit:.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
 
 
-def table(facts: dict[str, Any], cache_given: float = 0.0) -> dict[str, tuple[WhatIf, ...]]:
+def table(facts: dict[str, Any], cache_given: float = 0.0) -> Questions:
     """The questions that everybody has; of a loader whose cache was given so many bytes."""
-    found: dict[str, tuple[WhatIf, ...]] = {}
+    found: Questions = {}
     everything = facts["samples"] * facts["kept_bytes"]
     if facts["storage"] is not None:
         present = facts["cache_bytes"]
@@ -98,7 +102,10 @@ def table(facts: dict[str, Any], cache_given: float = 0.0) -> dict[str, tuple[Wh
     counts = {1, 2, 4, 8, 16, 32, 64, max(1, workers)}
     most = max(8, 4 * max(workers, cores))
     found["cores"] = tuple(
-        _cores(facts, count) for count in sorted(count for count in counts if count <= most)
+        # So many cores with a worker on each; as many workers as now are those of now, on the cores of now.
+        ask(facts, "cores", count, now=count == workers)
+        for count in sorted(counts)
+        if count <= most
     )
     found["remote"] = tuple(ask(facts, "remote", count, now=count == 0) for count in (0, 1, 2, 4))
     found["jobs"] = tuple(ask(facts, "jobs", count, now=count == 1) for count in (1, 2, 4, 8))
@@ -111,12 +118,34 @@ def _kept(given: float, used: float) -> str:
     return label if used >= 0.99 * given else f"{label}, {size_label(used)} used"
 
 
-def _cores(facts: dict[str, Any], count: int) -> WhatIf:
-    """So many cores with a worker on each; as many workers as now are those of now, on the cores of now."""
-    if count != facts["workers"]:
-        return ask(facts, "cores", count)
-    predicted, bound_by = predict(facts, {})
-    return WhatIf("cores", float(count), label_of("cores", count), predicted, bound_by, now=True)
+def missed_by(points: Iterable[WhatIf]) -> float:
+    """What predictions that were tried were off by at the most; 0 where none was.
+
+    As a part of the run or of the prediction, whichever is more: reports show the one, and state errors of the other.
+
+    Examples:
+        >>> known = Interval(100.0, 95.0, 105.0)
+        >>> tried = [WhatIf("cores", count, "", known, "", verified=run) for count, run in [(1, 98.0), (2, 80.0)]]
+        >>> missed_by(tried), missed_by([])
+        (0.25, 0.0)
+    """
+    ratios = [point.verified / point.predicted.value for point in points if point.verified]
+    return round(max((max(ratio, 1 / ratio) - 1 for ratio in ratios), default=0.0), 6)
+
+
+def doubted(facts: dict[str, Any], questions: Questions, cache_given: float) -> Questions:
+    """The same questions when the facts say what was missed: those that were tried as they were, the others anew."""
+    tried = {
+        (axis, point.value): point
+        for axis, points in questions.items()
+        for point in points
+        if point.verified is not None
+    }
+    return {
+        axis: tuple(tried.get((axis, point.value), point) for point in points)
+        for axis, points in table(facts, cache_given).items()
+        if axis in questions
+    }
 
 
 def left_out(facts: dict[str, Any], place: int, name: str, prepare: Interval) -> WhatIf:

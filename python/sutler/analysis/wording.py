@@ -98,7 +98,8 @@ def proof(proven: bool | None) -> str:
 
 def busy(accelerator: Accelerator) -> str:
     """How long a step takes and how busy that keeps the accelerator, as a sentence."""
-    step = f"{duration(accelerator.step_seconds)} for a step of {number(accelerator.batch_size)} samples"
+    samples = "one sample" if accelerator.batch_size == 1 else f"{number(accelerator.batch_size)} samples"
+    step = f"{duration(accelerator.step_seconds)} for a step of {samples}"
     who = "The trainer" if accelerator.name == "given" else f"The accelerator {accelerator.name}"
     return f"{who} takes {step} and is busy {percent(accelerator.utilisation)} of the time."
 

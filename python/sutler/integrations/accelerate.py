@@ -41,7 +41,7 @@ def prepare(
     Raises:
         ValueError: The loader was given another number of ranks than the accelerator has.
 
-    Example:
+    Examples:
         >>> import accelerate, sutler, sutler.testing, tempfile
         >>> from sutler.integrations.accelerate import prepare
         >>> folder = tempfile.mkdtemp()

@@ -33,7 +33,7 @@ def setup_dataloaders(fabric: Any, *loaders: Loader, move_to_device: bool = True
     Raises:
         ValueError: A loader was given another number of ranks than the fabric has.
 
-    Example:
+    Examples:
         >>> import lightning.fabric, sutler, sutler.testing, tempfile
         >>> from sutler.integrations.fabric import setup_dataloaders
         >>> folder = tempfile.mkdtemp()

@@ -22,7 +22,7 @@ class TrainerMixin:
     come from the ``TrainingArguments``. ``resume_from_checkpoint`` goes on with the exact rest of the epoch, and does
     not prepare the batches that it passes over.
 
-    Example:
+    Examples:
         >>> import transformers
         >>> from sutler.integrations.transformers import TrainerMixin
         >>> class Trainer(TrainerMixin, transformers.Trainer):

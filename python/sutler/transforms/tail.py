@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import random
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
+
+from sutler._seeding import seeded
 
 if TYPE_CHECKING:
     import numpy as np
 
     from sutler.transforms.torchvision import Kind
 
-__all__ = ["run_tail", "seeded"]
+__all__ = ["run_tail"]
 
 
 def run_tail(
@@ -86,42 +86,3 @@ def _torch() -> Any:
         return importlib.import_module("torch")
     except ImportError:
         return None
-
-
-# Python's, numpy's and torch's generators belong to the process. Two threads that seed them at once would
-# give each other's numbers away, so a seeded tail runs alone.
-_GENERATORS = threading.RLock()
-
-
-@contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Let Python's, numpy's and torch's generators start from `seed` inside, and go on as before afterwards.
-
-    numpy and torch count only if they are imported already: nobody has drawn from them otherwise.
-
-    Examples:
-        >>> with seeded(7):
-        ...     first = random.random()
-        >>> with seeded(7):
-        ...     first == random.random()
-        True
-    """
-    torch = sys.modules.get("torch")
-    numpy_random = sys.modules.get("numpy.random")
-    with _GENERATORS:
-        python_state = random.getstate()
-        numpy_state = None if numpy_random is None else numpy_random.get_state()
-        torch_state = None if torch is None else torch.default_generator.get_state()
-        random.seed(seed)
-        if numpy_random is not None:
-            numpy_random.seed(seed % 2**32)
-        if torch is not None:
-            torch.default_generator.manual_seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(python_state)
-            if numpy_random is not None:
-                numpy_random.set_state(numpy_state)
-            if torch is not None:
-                torch.default_generator.set_state(torch_state)

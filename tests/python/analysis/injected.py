@@ -73,9 +73,9 @@ def write_files(root: Path) -> Path:
     return root
 
 
-def write_photos(root: Path) -> Path:
+def write_photos(root: Path, count: int = BATCH * BATCHES) -> Path:
     """Pictures so small that decoding them takes next to nothing, and of one size, so that each is read as long."""
-    make_photos(root, BATCH * BATCHES, 2, longer_side=48)
+    make_photos(root, count, 2, longer_side=48)
     photos = [path for path in root.rglob("*") if path.is_file()]
     size = max(path.stat().st_size for path in photos)
     for path in photos:
@@ -96,19 +96,21 @@ class Pause:
         return image
 
 
-def native_loader(photos: Path, delays: Delays, workers: int) -> tuple[sutler.Loader[Any], float]:
+def native_loader(
+    photos: Path, delays: Delays, workers: int, batch_size: int = BATCH
+) -> tuple[sutler.Loader[Any], float]:
     """A loader of ours over pictures, and the megabytes per second that storage is to be held to."""
     steps: list[Any] = [T.Resize((16, 16)), T.ToDtype("float32")]
     if delays.prep:
         steps.append(Pause(delays.prep / 1e3))
     dataset = sutler.ImageFolder(photos, transform=T.Compose(steps))
     size = Path(dataset.samples[0][0]).stat().st_size
-    loader: sutler.Loader[Any] = sutler.Loader(dataset, batch_size=BATCH, num_workers=workers)
+    loader: sutler.Loader[Any] = sutler.Loader(dataset, batch_size=batch_size, num_workers=workers)
     return loader, size / (delays.fetch / 1e3) / 1e6
 
 
-def preparation_ms(loader: sutler.Loader[Any]) -> float:
-    """Milliseconds that a sample really takes a trainer who does nothing else, files being in memory.
+def preparation_ms(loader: Any, step: float = 0.0, workers: int = 0) -> float:
+    """Milliseconds that a sample really takes a trainer whose step takes so many for each, files being in memory.
 
     That is the pause, and what the loader itself does around it: before each call of a user's function it saves the
     generators of random numbers, seeds them and puts them back, and behind the last one it makes a batch. After a pause
@@ -116,7 +118,11 @@ def preparation_ms(loader: sutler.Loader[Any]) -> float:
     """
     for batch in loader:
         del batch
-    batches = iter(loader)
-    next(batches)  # with which everything gets going
-    begun, count = time.perf_counter(), sum(1 for _ in batches)
-    return (time.perf_counter() - begun) / (count * BATCH) * 1e3
+    had = []
+    for batch in loader:
+        time.sleep(step * BATCH / 1e3)
+        had.append(time.perf_counter())
+        del batch
+    # With the first ones, of each worker one, everything gets going; and after the last one workers end.
+    counted = had[max(1, workers) - 1 :]
+    return (counted[-1] - counted[0]) / ((len(counted) - 1) * BATCH) * 1e3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,6 @@ SETTINGS = [
     Injected("the trainer", fetch=0.002, step=0.040),
     Injected("a function", tail=0.010),
     Injected("a function and the trainer", tail=0.006, step=0.024),
-    # Calling a function takes a third of a millisecond for each sample, which is no storage's fault: so longer delays.
     Injected("storage and a function", fetch=0.030, tail=0.015),
     Injected("storage, a function and the trainer", fetch=0.032, tail=0.010, step=0.032),
     Injected("storage on two threads, and a function", fetch=0.030, tail=0.012, workers=2),
@@ -200,22 +199,32 @@ class Spent:
         return image
 
 
+def injected(setting: Injected, folder: Path, tail: Spent) -> Loader:
+    if setting.worker:
+        return Loader(Slow(setting.worker, 40), setting.batch, num_workers=setting.workers, output="numpy")
+    transforms = [T.Resize((900, 900)), T.GaussianBlur(9)] if setting.blur else [T.CenterCrop(8)]
+    functions = [T.Lambda(tail)] if setting.tail else []
+    dataset = sutler.ImageFolder(folder, T.Compose([*transforms, *functions]))
+    if setting.fetch:
+        size = sum(Path(path).stat().st_size for path, _ in dataset.samples)
+        dataset = sutler.testing.throttled(dataset, size / (setting.fetch * len(dataset)))
+    return Loader(dataset, setting.batch, num_workers=setting.workers, output="numpy")
+
+
 def shares_and_truth(setting: Injected, folder: Path) -> tuple[dict[str, float], dict[str, float]]:
     """What the loader says of an epoch, and what was spent on what by other clocks than the loader's."""
+    calling = 0.0
+    if setting.fetch and setting.tail:
+        # Calling a function takes a while for each sample, too, and that is no storage's fault: what an epoch from
+        # quick storage takes beyond the function itself, and beyond an epoch without it.
+        alone = Spent(setting.tail)
+        with_function = run(injected(replace(setting, fetch=0.0), folder, alone), 0.0).wall
+        without = run(injected(replace(setting, fetch=0.0, tail=0.0), folder, alone), 0.0).wall
+        calling = max(0.0, with_function - alone.spent - without)
     tail = Spent(setting.tail)
-    if setting.worker:
-        loader = Loader(Slow(setting.worker, 40), setting.batch, num_workers=setting.workers, output="numpy")
-    else:
-        transforms = [T.Resize((900, 900)), T.GaussianBlur(9)] if setting.blur else [T.CenterCrop(8)]
-        functions = [T.Lambda(tail)] if setting.tail else []
-        dataset = sutler.ImageFolder(folder, T.Compose([*transforms, *functions]))
-        if setting.fetch:
-            size = sum(Path(path).stat().st_size for path, _ in dataset.samples)
-            dataset = sutler.testing.throttled(dataset, size / (setting.fetch * len(dataset)))
-        loader = Loader(dataset, setting.batch, num_workers=setting.workers, output="numpy")
-    epoch = run(loader, setting.step)
-    rest = epoch.wall - epoch.trained - tail.spent
-    truth = {"trainer": epoch.trained, "prep": tail.spent, "fetch": 0.0, "transport": 0.0}
+    epoch = run(injected(setting, folder, tail), setting.step)
+    rest = epoch.wall - epoch.trained - tail.spent - calling
+    truth = {"trainer": epoch.trained, "prep": tail.spent + calling, "fetch": 0.0, "transport": 0.0}
     # Of what only the engine or its workers can do there is one thing in each setting; the engine's own tests have two.
     truth["fetch" if setting.fetch else "prep"] += rest
     return epoch.shares, {cause: seconds / epoch.wall for cause, seconds in truth.items()}

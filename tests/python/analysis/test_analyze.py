@@ -23,18 +23,10 @@ from sutler.analysis.model import CAUSES, Findings
 from sutler.analysis.proof import device_bytes, drop_from_page_cache, processor_waits
 from sutler.testing import SlowDisk, make_photos
 
-from tests.python.analysis.injected import BATCH, Delays, InjectedDataset, write_files
+from tests.python.analysis.conftest import BRIEF
+from tests.python.analysis.injected import BATCH, BATCHES, Delays, InjectedDataset, write_files
 from tests.python.analysis.quiet import skip_if_busy, undisturbed
-
-#: Enough to see that it works, and far too little for figures.
-BRIEF = 0.3
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("photos")
-    make_photos(root, 40, 2)
-    return root
+from tests.python.conftest import DEADLINE
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +41,8 @@ def make_loader(photos: Path, **changes: Any) -> sutler.Loader[Any]:
 
 
 @pytest.fixture(scope="module")
-def report(photos: Path) -> Iterator[sutler.Report]:
-    with make_loader(photos, cache="64KiB") as loader:
+def report(forty_photos: Path) -> Iterator[sutler.Report]:
+    with make_loader(forty_photos, cache="64KiB") as loader:
         yield sutler.analyze(loader, 0.01, time=BRIEF, storage_mbps=2.0)
 
 
@@ -130,8 +122,8 @@ def test_questions_that_are_none(report: sutler.Report, question: dict[str, Any]
         report.what_if(**question)
 
 
-def test_the_loader_is_left_as_it_was(photos: Path) -> None:
-    with make_loader(photos) as loader, make_loader(photos) as untouched:
+def test_the_loader_is_left_as_it_was(forty_photos: Path) -> None:
+    with make_loader(forty_photos) as loader, make_loader(forty_photos) as untouched:
         next(iter(loader))
         next(iter(untouched))
         sutler.analyze(loader, 0.001, time=BRIEF)
@@ -153,18 +145,18 @@ def test_pytorchs_loader_and_generators_are_left_as_they_were(files: Path) -> No
     assert (found.subject.kind, found.subject.workers, found.subject.batch_size) == ("torch", 0, BATCH)
 
 
-def test_a_real_step_gets_the_loaders_batches(photos: Path) -> None:
+def test_a_real_step_gets_the_loaders_batches(forty_photos: Path) -> None:
     seen: list[tuple[int, ...]] = []
-    with make_loader(photos) as loader:
+    with make_loader(forty_photos) as loader:
         sutler.analyze(loader, lambda batch: seen.append(tuple(batch[0].shape)), time=BRIEF)
     assert set(seen) == {(4, 3, 32, 32)}
 
 
-def test_a_step_that_raises_is_said_to_be_the_step(photos: Path) -> None:
+def test_a_step_that_raises_is_said_to_be_the_step(forty_photos: Path) -> None:
     def step(_batch: Any) -> None:
         raise ZeroDivisionError("no loss")
 
-    with make_loader(photos) as loader, pytest.raises(ZeroDivisionError, match="no loss") as caught:
+    with make_loader(forty_photos) as loader, pytest.raises(ZeroDivisionError, match="no loss") as caught:
         sutler.analyze(loader, step, time=BRIEF)
     assert "raised by the step" in "".join(caught.value.__notes__)
 
@@ -183,12 +175,14 @@ def test_a_step_that_raises_is_said_to_be_the_step(photos: Path) -> None:
     ],
     ids=str,
 )
-def test_wrong_arguments(photos: Path, arguments: dict[str, Any], error: type[Exception], match: str) -> None:
-    with make_loader(photos) as loader, pytest.raises(error, match=match):
+def test_wrong_arguments(
+    forty_photos: Path, arguments: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with make_loader(forty_photos) as loader, pytest.raises(error, match=match):
         sutler.analyze(loader, **arguments)
 
 
-def test_what_is_no_loader_is_refused(photos: Path, files: Path) -> None:
+def test_what_is_no_loader_is_refused(forty_photos: Path, files: Path) -> None:
     with pytest.raises(TypeError, match=r"builtins\.list is neither"):
         sutler.analyze([1, 2, 3])
     dataset = InjectedDataset(files, Delays(0, 0, 0))
@@ -219,23 +213,24 @@ def test_being_in_line_for_a_processor_is_counted() -> None:
         rival.communicate()
 
 
-def test_figures_that_scatter_are_doubted(photos: Path) -> None:
+def test_figures_that_scatter_are_doubted(forty_photos: Path) -> None:
     calls = itertools.count()
 
     def slower_and_slower(_batch: Any) -> None:
         time.sleep(next(calls) * 1e-4)
 
-    with make_loader(photos) as loader:
+    with make_loader(forty_photos) as loader:
         found = sutler.analyze(loader, slower_and_slower, time=BRIEF)
     assert any("the step alone (" in warning for warning in found.warnings)
 
 
-def test_too_few_samples_are_said_to_say_little(photos: Path) -> None:
-    with make_loader(photos, batch_size=64) as loader:
+def test_too_few_samples_are_said_to_say_little(forty_photos: Path) -> None:
+    with make_loader(forty_photos, batch_size=64) as loader:
         found = sutler.analyze(loader, 0.001, time=BRIEF)
     assert any("fewer than a batch" in warning for warning in found.warnings)
+    assert found.recommendation.text.startswith("Nothing can be recommended: there is a single batch")
     with (
-        make_loader(photos, batch_size=64, drop_last=True) as loader,
+        make_loader(forty_photos, batch_size=64, drop_last=True) as loader,
         pytest.raises(ValueError, match="no batches"),
     ):
         sutler.analyze(loader, time=BRIEF)
@@ -306,12 +301,43 @@ def test_a_folder_of_broken_files_is_said_to_be_one(tmp_path: Path) -> None:
         sutler.analyze(loader, 0.001, time=BRIEF)
 
 
-def test_the_present_cache_is_shown_as_it_was_given(photos: Path) -> None:
-    with make_loader(photos, cache="64MiB") as loader:
+def test_the_present_cache_is_shown_as_it_was_given(forty_photos: Path) -> None:
+    with make_loader(forty_photos, cache="64MiB") as loader:
         found = sutler.analyze(loader, 0.001, time=BRIEF)
     (now,) = [point for point in found.findings.what_if["cache"] if point.now]
     assert now.label.startswith("64.0 MiB, ")
     assert now.label.endswith("iB used")
+
+
+class Kept:
+    """A dataset that takes a while to prepare samples, which are the same in every epoch."""
+
+    def __init__(self, files: Path) -> None:
+        self.samples = [(str(path), 0) for path in sorted(files.iterdir())]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @sutler.deterministic
+    def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
+        time.sleep(0.01)
+        return np.fromfile(self.samples[index][0], np.uint8, 3000)
+
+
+def test_a_cache_of_what_is_prepared_is_left_as_it_is(files: Path) -> None:
+    half = BATCH * BATCHES // 2 * 4200
+    with sutler.Loader(Kept(files), BATCH, shuffle=True, num_workers=0, cache=half) as loader:
+        found = sutler.analyze(loader, 0.001, time=BRIEF, verify=True)
+    assert 0.4 < found.subject.cached < 0.6
+    # Half of the pauses are spared, so it is less than ten milliseconds for each sample, in memory as in the run.
+    with_all_pauses = 1 / 0.01
+    assert found.rates["P"].samples_per_s.value > 1.2 * with_all_pauses
+    assert "cache" not in found.findings.what_if
+    assert found.recommendation.code != "" or found.recommendation.binding == "device"
+    assert "cache" not in found.recommendation.code
+    assert any("The cache keeps what the dataset prepares" in warning for warning in found.warnings)
+    with pytest.raises(ValueError, match="another cache cannot be asked about"):
+        found.what_if(cache="1GiB")
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="there is no file system in memory here")
@@ -322,6 +348,40 @@ def test_storage_that_is_memory_is_not_taken_for_a_device() -> None:
             found = sutler.analyze(loader, 0.001, time=BRIEF)
     assert found.rates["S"].proven is False
     assert any("page cache could not be kept out" in warning for warning in found.warnings)
+
+
+#: Of a process that has become another user's, or says that it should not be looked into, the system tells it nothing.
+UNCOUNTED = """
+import ctypes, os, sys
+import sutler
+from sutler import transforms as T
+from sutler.analysis.analyzing import analyze
+if os.getuid() == 0:
+    os.setgroups([]), os.setgid(65534), os.setuid(65534)
+else:
+    ctypes.CDLL(None).prctl(4, 0)
+dataset = sutler.ImageFolder(sys.argv[1], transform=T.RandomResizedCrop(32))
+found = analyze(sutler.Loader(dataset, batch_size=4, output="numpy", num_workers=1), 0.001, time=0.1)
+for name in "PSF":
+    assert found.rates[name].bytes_read is None and found.rates[name].proven is False, found.rates[name]
+print(*found.warnings)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="nobody is told here what devices deliver")
+def test_where_nobody_counts_what_devices_deliver_nothing_counts_as_shown() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        make_photos(folder, 16, 2)
+        os.chmod(folder, 0o755)
+        done = subprocess.run(
+            [sys.executable, "-c", UNCOUNTED, folder],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert "Whether the page cache was kept out is not known" in done.stdout
 
 
 def test_files_leave_the_page_cache_and_come_back_from_the_device(files: Path) -> None:
@@ -417,9 +477,9 @@ def test_the_verdict_is_the_same_for_pytorch_and_for_sutler(
 # --- accelerators -----------------------------------------------------------------------------------------------------
 
 
-def test_an_accelerator_has_a_pass_line_and_asks_for_a_large_dataset(photos: Path) -> None:
+def test_an_accelerator_has_a_pass_line_and_asks_for_a_large_dataset(forty_photos: Path) -> None:
     assert accelerator("RESNET50_H100") is ACCELERATORS["resnet50-h100"]
-    with make_loader(photos, batch_size=1) as loader:
+    with make_loader(forty_photos, batch_size=1) as loader:
         found = sutler.analyze(loader, accelerator="cosmoflow-h100", time=BRIEF)
     device = found.accelerator
     assert device is not None
@@ -429,6 +489,6 @@ def test_an_accelerator_has_a_pass_line_and_asks_for_a_large_dataset(photos: Pat
     assert "cosmoflow_h100.yaml" in device.source
     assert any("five times the memory" in warning for warning in found.warnings)
     assert not any("published step time" in warning for warning in found.warnings)
-    with make_loader(photos, batch_size=4) as loader:
+    with make_loader(forty_photos, batch_size=4) as loader:
         other = sutler.analyze(loader, accelerator="cosmoflow-h100", time=BRIEF)
     assert any("that of a batch of 1" in warning for warning in other.warnings)

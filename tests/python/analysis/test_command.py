@@ -8,17 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from sutler.testing import make_photos
 
-#: Enough to see that it works, and far too little for figures.
-BRIEF = 0.3
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("photos")
-    make_photos(root, 40, 2)
-    return root
+from tests.python.analysis.conftest import BRIEF
 
 
 def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -28,7 +19,7 @@ def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[st
     return done
 
 
-def test_the_command_prints_json_and_writes_files(photos: Path, tmp_path: Path) -> None:
+def test_the_command_prints_json_and_writes_files(forty_photos: Path, tmp_path: Path) -> None:
     page, trace = tmp_path / "report.html", tmp_path / "trace.json"
     flags = (
         "-b",
@@ -44,7 +35,9 @@ def test_the_command_prints_json_and_writes_files(photos: Path, tmp_path: Path) 
         "--storage-mbps",
         2,
     )
-    done = command(photos, *flags, "--cache", "64KiB", "--html", page, "--trace", trace, "--verify", "--json")
+    done = command(
+        forty_photos, *flags, "--cache", "64KiB", "--html", page, "--trace", trace, "--verify", "--json"
+    )
     facts = json.loads(done.stdout)
     assert {"rates", "stalls", "what_if", "recommendation"} <= set(facts)
     assert facts["subject"]["workers"] == 2
@@ -55,28 +48,37 @@ def test_the_command_prints_json_and_writes_files(photos: Path, tmp_path: Path) 
     ]
     assert {point["axis"] for point in verified} >= {"cache", "storage_mbps"}
     assert any("Further machines and jobs that share were not tried" in note for note in facts["warnings"])
+    # What was missed is what the others are known to at best, and the configuration as it is was run again.
+    assert len(facts["measured_again"]) == 2
+    assert any("the configuration as it is gave" in note for note in facts["warnings"])
+    for point in facts["what_if"]["cache"]:
+        if point["verified"] is None and not point["now"]:
+            known = point["predicted"]
+            assert known["high"] >= known["value"] * (1 + min(1, facts["facts"]["missed"]["cache"])) - 1e-6
     assert page.stat().st_size > 1000
     assert trace.stat().st_size > 100
 
 
-def test_the_command_prints_a_table_and_knows_accelerators(photos: Path) -> None:
-    done = command(photos, "--accelerator", "cosmoflow-a100", "--size", 32, "--time", f"{BRIEF}s")
+def test_the_command_prints_a_table_and_knows_accelerators(forty_photos: Path) -> None:
+    done = command(forty_photos, "--accelerator", "cosmoflow-a100", "--size", 32, "--time", f"{BRIEF}s")
     assert "Recommendation" in done.stdout
     assert "cosmoflow-a100" in done.stdout
 
 
-def test_the_command_says_what_is_wrong(photos: Path, tmp_path: Path) -> None:
+def test_the_command_says_what_is_wrong(forty_photos: Path, tmp_path: Path) -> None:
     assert "nowhere" in command(tmp_path / "nowhere", code=1).stderr
-    assert "abacus" in command(photos, "--accelerator", "abacus", code=1).stderr
-    assert "there is no folder" in command(photos, "--html", tmp_path / "none" / "a.html", code=1).stderr
-    assert "is a folder" in command(photos, "--trace", tmp_path, code=1).stderr
+    assert "abacus" in command(forty_photos, "--accelerator", "abacus", code=1).stderr
+    assert (
+        "there is no folder" in command(forty_photos, "--html", tmp_path / "none" / "a.html", code=1).stderr
+    )
+    assert "is a folder" in command(forty_photos, "--trace", tmp_path, code=1).stderr
     for wrong in (
         ("--step-time", "30"),
         ("--step-time", "1s", "--accelerator", "x"),
         ("--cache", "much"),
         (),
     ):
-        path = (photos,) if wrong else ()
+        path = (forty_photos,) if wrong else ()
         assert "--help" in command(*path, *wrong, code=2).stderr
 
 

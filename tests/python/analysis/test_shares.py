@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,19 +102,43 @@ def analyse(
             assert 0 <= own < OWN_WORK_MS_MAX, f"the loader's own work took {own:.2f} ms a sample"
             report = sutler.analyze(loader, step, 14, time=seconds, storage_mbps=mbps)
             return report, real.shares(workers, prepared_by_trainer=True)
-    return analyse_dataset(kind, workers, delays, files, seconds), delays.shares(workers)
+    with dataset_loader(kind, workers, InjectedDataset(files, delays)) as loader:
+        report = sutler.analyze(loader, step, 14, time=seconds)
+    return report, true_shares(kind, workers, delays, files)
 
 
-def analyse_dataset(kind: str, workers: int, delays: Delays, files: Path, seconds: float) -> sutler.Report:
-    step = delays.step * BATCH / 1e3
-    dataset: Any = InjectedDataset(files, delays)
+@contextmanager
+def dataset_loader(kind: str, workers: int, dataset: Any) -> Iterator[Any]:
+    """A loader of a dataset written in Python: PyTorch's, or ours."""
     if kind == "torch":
         data = pytest.importorskip("torch.utils.data")
-        made = data.DataLoader(dataset, BATCH, num_workers=workers)
-        return sutler.analyze(made, step, 14, time=seconds)
+        yield data.DataLoader(dataset, BATCH, num_workers=workers, persistent_workers=workers > 0)
+        return
     context = "fork" if workers else None
     with sutler.Loader(dataset, BATCH, num_workers=workers, multiprocessing_context=context) as ours:
-        return sutler.analyze(ours, step, 14, time=seconds)
+        yield ours
+
+
+def true_shares(kind: str, workers: int, delays: Delays, files: Path) -> dict[str, float]:
+    """What the delays make of a trainer's time, and what the loader does itself, which is in nobody's delays.
+
+    A trainer that has no workers, or never waits for them, does that between its steps, and it is the wait for batches
+    that are ready. Otherwise workers do it beside their samples, which take so much longer.
+    """
+    shares = delays.shares(workers)
+    by_trainer = workers == 0 or shares["trainer"] == 1.0
+    dataset: Any = InjectedDataset(files, replace(delays, fetch=0, prep=0 if by_trainer else delays.prep))
+    if by_trainer:
+        dataset = [dataset[index] for index in range(len(dataset))]
+    with dataset_loader(kind, workers, dataset) as loader:
+        each = preparation_ms(loader, delays.step if by_trainer else 0.0, workers)
+    own = each - delays.step if by_trainer else each * workers - delays.prep
+    assert 0 <= own < OWN_WORK_MS_MAX, f"the loader's own work took {own:.2f} ms a sample"
+    if not by_trainer:
+        return replace(delays, prep=delays.prep + own).shares(workers)
+    injected_ms = delays.step / shares["trainer"]
+    shares = {cause: share * injected_ms / (injected_ms + own) for cause, share in shares.items()}
+    return shares | {"transport": own / (injected_ms + own)}
 
 
 @pytest.mark.parametrize(("kind", "workers", "delays"), CHOSEN, ids=str)

@@ -12,6 +12,7 @@ import pytest
 import sutler
 import torch
 from sutler import transforms as T  # noqa: N812 - as users write it
+from torch.utils.data import ConcatDataset
 
 TRAIN = T.Compose([T.ResizeShortest(64, max_size=100), T.RandomHorizontalFlip(), T.Normalize([0.5], [0.5])])
 
@@ -287,6 +288,40 @@ def test_a_part_of_a_dataset_is_served_and_grouped_natively(shapes: Path) -> Non
         ValueError, match="the AspectGroups were made of 30 shapes, and the dataset has 15 samples"
     ):
         sutler.Loader(part, batch_sampler=sutler.AspectGroups(dataset, 4))
+
+
+@pytest.mark.filterwarnings("ignore:ConcatDataset puts native datasets together")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_concatenation_draws_what_a_loader_of_the_dataset_draws(shapes: Path, workers: int) -> None:
+    def jitter(image: Any, target: Any) -> tuple[Any, Any]:
+        return image + torch.rand(()), target
+
+    dataset = make(shapes, T.Compose([*TRAIN.transforms, T.Lambda(jitter)]))
+    twice: ConcatDataset[Any] = ConcatDataset([dataset, dataset])
+    context = "fork" if workers else None
+    options: dict[str, Any] = {"num_workers": workers, "multiprocessing_context": context}
+    with (
+        sutler.Loader(twice, batch_size=None, seed=3, **options) as loader,
+        sutler.Loader(dataset, batch_size=None, seed=3) as native,
+    ):
+        epochs = []
+        for _ in range(2):
+            expected = [content(*sample) for sample in native]
+            assert [content(*sample) for sample in loader] == expected * 2
+            epochs.append(expected)
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.filterwarnings("ignore:ConcatDataset puts native datasets together")
+def test_a_picture_that_is_drawn_again_is_flipped_anew(shapes: Path) -> None:
+    dataset = make(shapes)
+    part: ConcatDataset[Any] = ConcatDataset([dataset])
+    again = [number for number in range(10) for _ in range(2)]
+    with (
+        sutler.Loader(part, batch_size=None, sampler=again, num_workers=0) as loader,
+        sutler.Loader(dataset, batch_size=None, sampler=again) as native,
+    ):
+        assert [content(*sample) for sample in loader] == [content(*sample) for sample in native]
 
 
 def test_a_device_gets_pictures_and_targets(shapes: Path) -> None:

@@ -119,7 +119,7 @@ impl Facts {
         }
         Ok(match best {
             Some((option, gain)) => {
-                let after = self.predict(&option.change)?;
+                let after = self.outlook(&option.change)?;
                 Advice {
                     text: format!(
                         "{} {shares} The cheapest change that helps: {}. Predicted: {:.0} samples/s instead of {:.0} ({gain:.2} times, \

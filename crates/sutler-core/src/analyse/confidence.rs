@@ -63,6 +63,14 @@ impl Known {
         (self.high - self.low) / 2.0 / self.value
     }
 
+    /// The same value, with bounds at least as far off as this part of it.
+    #[must_use]
+    pub fn known_no_better_than(&self, part: f64) -> Self {
+        let low = (self.value * (1.0 - part)).max(self.value / FACTOR_MAX);
+        let high = (self.value * (1.0 + part)).min(self.value * FACTOR_MAX);
+        Self { value: self.value, low: self.low.min(low), high: self.high.max(high) }
+    }
+
     /// The same, so many times.
     #[must_use]
     pub fn times(&self, factor: f64) -> Self {

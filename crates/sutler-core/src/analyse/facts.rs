@@ -2,24 +2,42 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Known, Stalls};
+use super::{Known, Missed, Stalls};
 use crate::plan::{Prediction, Profile, Resource, Split};
 
 /// By which factor the model may miss the measured run before that is taken for something it does not know about, rather than for a
 /// calibration that holds for other configurations, too.
 const CALIBRATION_MAX: f64 = 1.15;
 
-/// How abruptly the slower of loader and trainer takes over. Between them are a few batches, and those take different times to make: where
-/// both are about as fast, each waits for the other now and then. Of two equal ones a ninth is lost (2^(1/6) = 1.12), as photographs through two batches
-/// showed; of two that differ by a factor of two, a quarter of a percent.
-const TAKE_OVER: f64 = 6.0;
+/// How batches happen to fall, which decides what waits for what. A prediction is known between the best and the worst of it.
+#[derive(Clone, Copy)]
+struct Luck {
+    /// How abruptly the slower of loader and trainer takes over. Between them are a few batches, and those take different times to make:
+    /// where both are about as fast, each waits for the other now and then.
+    take_over: f64,
+    /// How many times as long as samples at random places would have it storage idles, since none of those in the making is missing in
+    /// the cache.
+    idle: f64,
+}
 
-/// How gradually it may do so where batches are very uneven, as those of which a cache has most and a few large samples are missing: of two
-/// equal ones a fifth is lost. Where they are all alike nothing is lost, and the slower one sets the pace. A prediction is known between the two.
-const TAKE_OVER_UNEVEN: f64 = TAKE_OVER / 2.0;
+impl Luck {
+    /// Of two equal ones a ninth is lost (2^(1/6) = 1.12), as photographs through two batches showed; of two that differ by a factor of two, a
+    /// quarter of a percent.
+    const USUAL: Self = Self { take_over: 6.0, idle: 1.0 };
+
+    /// Very uneven batches, as those of which a cache has most and a few large samples are missing: of two equal ones a fifth is lost, and
+    /// missing samples come close together.
+    const BAD: Self = Self { take_over: 3.0, idle: 2.0 };
+
+    /// Batches that are all alike: nothing is lost, the slower one sets the pace, and each has a missing sample for storage.
+    const GOOD: Self = Self { take_over: f64::INFINITY, idle: 0.0 };
+}
 
 /// A loader that reaches this part of what it prepares from memory is not held up by storage, as far as can be told.
 const NO_LIMIT: f64 = 0.97;
+
+/// Storage that is asked for something now and then is not idle for more than this part of the time.
+const IDLE_MAX: f64 = 0.9;
 
 /// More than any of them reaches, where something is no limit.
 const UNLIMITED: f64 = 1e12;
@@ -64,6 +82,9 @@ pub struct Facts {
     pub stalls: Stalls,
     /// Memory that a cache could have.
     pub memory_bytes: f64,
+    /// What predictions that were tried were off by.
+    #[serde(default)]
+    pub missed: Missed,
 }
 
 /// Other circumstances; what is `None` stays as it is.
@@ -205,7 +226,7 @@ impl Facts {
 
     /// What the trainer should get as things are, as far as the model knows.
     pub(super) fn modelled(&self) -> f64 {
-        self.reach(&Change::default(), |known| known.value, TAKE_OVER).0
+        self.reach(&Change::default(), |known| known.value, Luck::USUAL).0
     }
 
     /// What the trainer would get.
@@ -228,10 +249,10 @@ impl Facts {
             }
         }
         let value = |known: Known| known.value;
-        let there = self.reach(change, value, TAKE_OVER);
-        let low = self.reach(change, |known| known.low, TAKE_OVER_UNEVEN).0;
-        let high = self.reach(change, |known| known.high, f64::INFINITY).0;
-        let here = self.reach(&Change::default(), value, TAKE_OVER);
+        let there = self.reach(change, value, Luck::USUAL);
+        let low = self.reach(change, |known| known.low, Luck::BAD).0;
+        let high = self.reach(change, |known| known.high, Luck::GOOD).0;
+        let here = self.reach(&Change::default(), value, Luck::USUAL);
         let miss = self.measured.value / here.0;
         // What the model does not know about the thing that binds now, it does not know then either, as long as the same binds.
         let calibrated = here.1 == there.1 && (1.0 / CALIBRATION_MAX..=CALIBRATION_MAX).contains(&miss);
@@ -255,7 +276,7 @@ impl Facts {
         let with = |rate: f64| {
             let free =
                 Facts { storage: Some(Known::exactly(rate)), ingest: Known::exactly(UNLIMITED), ..*self };
-            free.reach(&Change::default(), |known| known.value, TAKE_OVER).0
+            free.reach(&Change::default(), |known| known.value, Luck::USUAL).0
         };
         if !(reached > 0.0 && reached < NO_LIMIT * with(UNLIMITED)) {
             return None;
@@ -269,9 +290,8 @@ impl Facts {
         Some(low)
     }
 
-    /// Samples per second for each job and what binds, when every rate is what `pick` says and the slower of loader and trainer takes over
-    /// as abruptly as `take_over` says.
-    fn reach(&self, change: &Change, pick: impl Fn(Known) -> f64, take_over: f64) -> (f64, Resource) {
+    /// Samples per second for each job and what binds, when every rate is what `pick` says and batches fall with this luck.
+    fn reach(&self, change: &Change, pick: impl Fn(Known) -> f64, luck: Luck) -> (f64, Resource) {
         let workers = change.cores.or(change.workers).unwrap_or(self.workers);
         let cores = change.cores.unwrap_or(self.cores);
         let machines = 1.0 + f64::from(change.remote.unwrap_or(0));
@@ -287,8 +307,8 @@ impl Facts {
         // Storage has nothing to do while none of the samples in the making is missing in the cache: with small batches and most of the
         // dataset kept that is felt.
         let cached = self.cached(change.cache_bytes.unwrap_or(self.cache_bytes));
-        let asked = self.ahead.map_or(1.0, |ahead| 1.0 - cached.powf(ahead));
-        let storage = if cached < 1.0 { storage * asked } else { storage };
+        let idle = self.ahead.map_or(0.0, |ahead| (luck.idle * cached.powf(ahead)).min(IDLE_MAX));
+        let storage = if cached < 1.0 { storage * (1.0 - idle) } else { storage };
         // With another storage a read takes longer or shorter in proportion; what a read takes beyond its turn is latency, which stays.
         let turn = self.sample_bytes / storage;
         let latency = self.read_s.map_or(0.0, |read_s| read_s - 1.0 / self.storage_rate().value).max(0.0);
@@ -326,7 +346,7 @@ impl Facts {
         }
         let loader =
             Profile { device_samples_per_s: UNLIMITED, ..profile }.predict(budget, split).samples_per_s;
-        (slower(loader, device, take_over) / f64::from(jobs), binds)
+        (slower(loader, device, luck.take_over) / f64::from(jobs), binds)
     }
 }
 
@@ -377,6 +397,7 @@ pub(super) mod tests {
             measured: Known::exactly(100.0),
             stalls: Stalls { fetch: 0.5, prep: 0.25, transport: 0.0, trainer: 0.25 },
             memory_bytes: 1e10,
+            missed: Missed::default(),
         }
     }
 
@@ -447,6 +468,10 @@ pub(super) mod tests {
         }
         let all = Change { cache_bytes: Some(1e9), ..Change::default() };
         assert!(predicted(&quick, all).0 > 3000.0);
+        // Where the few that are missing happen to be decides how often: perhaps always, perhaps a fifth less.
+        let most = Change { cache_bytes: Some(0.75e9), ..Change::default() };
+        let known = quick.predict(&most).unwrap().samples_per_s;
+        assert!(known.high >= 400.0 && known.low <= 0.81 * 400.0, "{known:?}");
     }
 
     #[test]
@@ -505,7 +530,7 @@ pub(super) mod tests {
         for (workers, storage) in [(0, 100.0), (1, 100.0), (8, 100.0), (8, 190.0), (4, 30.0)] {
             let facts = Facts { workers, storage: Some(Known::exactly(storage)), ..facts() };
             let free = Facts { ingest: Known::exactly(UNLIMITED), ..facts };
-            let reached = free.reach(&Change::default(), |known| known.value, TAKE_OVER).0;
+            let reached = free.reach(&Change::default(), |known| known.value, Luck::USUAL).0;
             let found = Facts { storage: None, ..facts }.storage_behind(reached).unwrap();
             assert!((found / storage - 1.0).abs() < 1e-6, "{workers} workers: {found}, not {storage}");
         }

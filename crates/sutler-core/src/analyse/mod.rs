@@ -7,18 +7,20 @@
 //! What-ifs have two sources. Where everything overlaps and one resource binds there are closed forms ([`cache_needed`],
 //! [`storage_needed`], [`cores_needed`]); for everything else the rates become a [`Profile`](crate::plan::Profile), and the bottleneck model that
 //! also plans caches answers ([`Facts::predict`]). Each answer carries an interval: what the measurements leave open, and how far the model is off where its answer
-//! can be compared with a measurement.
+//! can be compared with a measurement: for the configuration as it is, and for those that were tried ([`Missed`]).
 //!
 //! Nothing is measured here.
 
 mod advice;
 mod confidence;
 mod facts;
+mod missed;
 mod needed;
 mod stalls;
 
 pub use advice::{Advice, Setting};
 pub use confidence::Known;
 pub use facts::{Change, Facts, FactsError, Outlook};
+pub use missed::Missed;
 pub use needed::{cache_needed, cores_needed, storage_needed};
 pub use stalls::{EpochTimes, Stalls};

@@ -1,25 +1,30 @@
 //! When not to wait: which sample a free worker takes up, and when one that takes long makes room for others.
 //!
-//! A road with two lanes. Most samples are quick and go in the order of the epoch. One that is known to be slow, or turns
-//! out to be, goes in the slow lane, which has room for half of the workers, or for more where slow samples are more than half of the
-//! work: enough that they get done, and never so much that the batch which is wanted next has nobody at it. Where the slow lane is full, a sample that turns out to be slow is *parked*
-//! between two of its transforms and goes on with the next one later.
+//! A road with two lanes. Most samples are quick and go in the order of the epoch. One that is known to be slow, or
+//! turns out to be, goes in the slow lane, which has room for half of the workers, or for more where slow samples are
+//! more than half of the work: enough that they get done, and never so much that the batch which is wanted next has
+//! nobody at it. Where the slow lane is full, a sample that turns out to be slow is *parked* between two of its
+//! transforms and goes on with the next one later.
 //!
-//! Four complications.
+//! Five complications.
 //!
-//! *Deadlines.* A sample is due with its own batch, or `lateness` batches later where batches are filled as samples get ready. Whoever has no more time to lose
-//! than the work still takes is *urgent*: it comes before everything else, and is not parked. How much time there is until a batch
-//! is wanted follows from how long all workers need for the batches before it, so no clock is needed.
+//! *Deadlines.* A sample is due with its own batch, or `lateness` batches later where batches are filled as samples get
+//! ready. Whoever has no more time to lose than the work still takes is *urgent*: it comes before everything else, and
+//! is not parked. How much time there is until a batch is wanted follows from how long all workers need for the batches
+//! before it, so no clock is needed.
 //!
-//! *Debt.* While the trainer waits for every batch, work put off is only in the way later: all of it would crowd in the last batches,
-//! several slow samples to a worker. So as long as batches leave as soon as they are full, the slow lane is kept
-//! within [`DEBT_BATCHES`] of what would have been begun in order, and gets the seats that it takes to be empty when the epoch ends.
+//! *Debt.* While the trainer waits for every batch, work put off is only in the way later: all of it would crowd in the
+//! last batches, several slow samples to a worker. So as long as batches leave as soon as they are full, the slow lane
+//! is kept within [`DEBT_BATCHES`] of what would have been begun in order, and gets the seats that it takes to be empty
+//! when the epoch ends.
 //!
-//! *Nobody idles.* While anything can be begun or gone on with, a free worker gets it, whatever its lane. Nothing is parked where there is nothing else to begin. So all work is
-//! done once, by the same workers, in the same time: lanes only change the order.
+//! *Nobody idles.* While anything can be begun or gone on with, a free worker gets it, whatever its lane. Nothing is
+//! parked where there is nothing else to begin. So all work is done once, by the same workers, in the same time: lanes
+//! only change the order.
 //!
-//! *What is left.* A sample that has taken long may be all but finished. What it still takes is foreseen from where it stands in
-//! its chain, and one that has less before it than most samples take as a whole is finished first: nobody is helped by letting it stand.
+//! *What is left.* A sample that has taken long may be all but finished. What it still takes is foreseen from where it
+//! stands in its chain, and one that has less before it than most samples take as a whole is finished first: nobody is
+//! helped by letting it stand.
 //!
 //! *Hands.* A sample that a worker process has begun can be finished by no other. So a parked sample may have a holder,
 //! and is offered to that one only.
@@ -71,7 +76,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// As experience has it, for batches of so many samples. `fast` is the own batch of the next sample in the fast lane.
+    /// As experience has it, for batches of so many samples. `fast` is the own batch of the next sample in the fast
+    /// lane.
     #[must_use]
     pub fn new(experience: &Experience, workers: usize, batch_size: usize, fast: Option<u64>) -> Self {
         let workers = workers.max(1);
@@ -92,8 +98,8 @@ impl Traffic {
         }
     }
 
-    /// How much time a sample has to lose, in microseconds; none where it is less than nothing. The batch at the front may be
-    /// all but finished, so it gives no time.
+    /// How much time a sample has to lose, in microseconds; none where it is less than nothing. The batch at the front
+    /// may be all but finished, so it gives no time.
     fn slack(&self, batch: u64, work: u64) -> i128 {
         let due = i128::from(batch) + i128::from(self.lateness);
         let between = due - i128::from(self.front) - 1;
@@ -104,8 +110,8 @@ impl Traffic {
         self.slack(batch, work) <= 0
     }
 
-    /// Whether a sample of the slow lane goes before the next one of the fast lane, if it has a seat: begun after that one, it would
-    /// be late for its batch by the time that the work on the batches in between leaves it.
+    /// Whether a sample of the slow lane goes before the next one of the fast lane, if it has a seat: begun after that
+    /// one, it would be late for its batch by the time that the work on the batches in between leaves it.
     fn goes_first(&self, sample: &Waiting) -> bool {
         let due = sample.batch.saturating_add(self.lateness).min(self.last);
         let due = i128::from(due);
@@ -129,7 +135,8 @@ impl Traffic {
     fn seats_to_the_end(&self, running: usize, put_off: impl Iterator<Item = Waiting> + Clone) -> usize {
         let Some(fast) = self.fast else { return self.workers };
         let longest = u128::from(put_off.clone().map(|sample| sample.work).max().unwrap_or(0));
-        // Those that are running are half through, as a rule, and so is whoever is begun last when the others are finished.
+        // Those that are running are half through, as a rule, and so is whoever is begun last when the others are
+        // finished.
         let slow = sum_of_work(put_off) + running as u128 * longest / 2;
         let batches = u128::from(self.last.saturating_sub(fast));
         let quick = batches * u128::from(self.batch_time - self.slow_time) * self.workers as u128;
@@ -142,8 +149,8 @@ impl Traffic {
         if self.lateness == 0 || self.front == 0 || !self.is_waited_for() {
             return false;
         }
-        // No more of them than slow samples keep busy: with one worker less than quick samples need, every batch is waited for, and
-        // so the trainer would go on waiting for as long as there is debt.
+        // No more of them than slow samples keep busy: with one worker less than quick samples need, every batch is
+        // waited for, and so the trainer would go on waiting for as long as there is debt.
         running < self.busy_with_slow && self.is_in_debt(put_off.clone())
             || running < self.seats_to_the_end(running, put_off)
     }
@@ -268,8 +275,8 @@ impl Lanes {
         }
     }
 
-    /// A sample has taken longer than most and is between two transforms. `in_lane` says whether it runs in the slow lane
-    /// already.
+    /// A sample has taken longer than most and is between two transforms. `in_lane` says whether it runs in the slow
+    /// lane already.
     pub fn between(&mut self, sample: Waiting, in_lane: bool, traffic: &Traffic) -> Verdict {
         let running = self.running + usize::from(!in_lane);
         let due = sample.batch.saturating_add(traffic.lateness);

@@ -1,12 +1,13 @@
 //! Samples prepared by worker processes, or by threads that run Python: how a dataset written in Python is served.
 //!
-//! Every worker thread of the engine has one process of its own and talks to it over a socket: samples out, results back. So
-//! the engine schedules by the sample, as for native datasets: a process that is at a slow sample holds up nobody else.
+//! Every worker thread of the engine has one process of its own and talks to it over a socket: samples out, results
+//! back. So the engine schedules by the sample, as for native datasets: a process that is at a slow sample holds up
+//! nobody else.
 //!
 //! Results do not travel through the socket. Arrays of one shape go straight into the batch: its memory is an anonymous
-//! file that the processes have mapped too. Everything else is left in the process's *mailbox*, an anonymous file of its
-//! own, and copied from there. Which arrays a sample has is not known beforehand: the first worker to finish a sample
-//! proposes a *schema*, and batches opened from then on have shared memory laid out by it.
+//! file that the processes have mapped too. Everything else is left in the process's *mailbox*, an anonymous file of
+//! its own, and copied from there. Which arrays a sample has is not known beforehand: the first worker to finish a
+//! sample proposes a *schema*, and batches opened from then on have shared memory laid out by it.
 
 mod handover;
 mod kept;
@@ -64,12 +65,13 @@ pub struct ProcessOptions {
     pub held: usize,
     /// Whether a batch is one worker's: where the workers collate, or the dataset is asked for many samples at once.
     pub whole_batches: bool,
-    /// Whether workers come and go with the engine's threads: one is started when a thread has none, and ends when its thread
-    /// goes off duty.
+    /// Whether workers come and go with the engine's threads: one is started when a thread has none, and ends when its
+    /// thread goes off duty.
     pub elastic: bool,
     /// Where the deterministic part of samples is kept, in memory that other processes can map.
     pub cache: Option<Arc<Cache>>,
-    /// Whether a worker may let a sample stand between two transforms and take up another. It then runs the other in another of its threads.
+    /// Whether a worker may let a sample stand between two transforms and take up another. It then runs the other in
+    /// another of its threads.
     pub hand_over: bool,
 }
 

@@ -346,7 +346,8 @@ impl ProcessPreparer {
         let Ok(connection) = self.shared.revive.revive(worker) else { return false };
         let Ok(second) = connection.socket.try_clone() else { return false };
         let mut workers = self.shared.workers();
-        if workers.generation != generation {
+        // Whoever hung up in the meantime does not know of the new one, and would wait for it.
+        if workers.generation != generation || workers.ended {
             return false;
         }
         if let Some(slot) = workers.sockets.get_mut(worker) {

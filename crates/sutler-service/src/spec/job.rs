@@ -78,6 +78,8 @@ pub struct JobSpec {
     pub frame: Option<u32>,
     /// By how many batches a sample may be late; `None` where batches are served in order.
     pub lateness: Option<u32>,
+    /// Whether that is what the user asked for. Left out, it follows from the number of workers, in which ranks may differ.
+    pub lateness_given: bool,
     /// Whether it takes what other jobs have prepared, in whatever order.
     pub shared: bool,
 }
