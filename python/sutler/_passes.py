@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sutler._draws import Draws, UnusedDraws
@@ -24,8 +24,8 @@ class Passes:
     def __init__(
         self,
         clock: EpochSampler,
-        sampler: Iterable[int] | None,
-        batch_sampler: Iterable[list[int]] | None,
+        sampler: Iterable[Any] | None,
+        batch_sampler: Iterable[Sequence[Any]] | None,
     ) -> None:
         #: Knows which epoch is next.
         self._clock = clock

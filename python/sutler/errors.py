@@ -23,7 +23,9 @@ __all__ = [
 #: Kinds of failure that are about reaching the bytes, not about what they hold.
 _READ_KINDS = frozenset({"missing", "denied", "io", "not_a_file", "changed", "direct_refused"})
 #: Kinds of failure that are neither about reaching the bytes nor about decoding them.
-_OTHER_KINDS = frozenset({"annotation", "transform", "internal"})
+_OTHER_KINDS = frozenset({"annotation", "transform", "internal", "exception"})
+#: Kinds of failure of datasets written in Python, whose samples need not be files.
+_PYTHON_KINDS = frozenset({"exception", "worker_lost"})
 
 
 class SutlerError(Exception):
@@ -121,9 +123,10 @@ loader.failures() lists them all; `sutler inspect` looks at the whole dataset.
         limit = f"only {allowed} may" if allowed else "none may"
         # Reasons from the operating system come without a full stop.
         end = "" if str(last).endswith(".") else "."
+        files = "" if last.kind in _PYTHON_KINDS else "; `sutler inspect` looks at the whole dataset"
         super().__init__(
             f"{failed} {samples} failed in this epoch and {limit}; the last was {last}{end} "
-            "loader.failures() lists them all; `sutler inspect` looks at the whole dataset."
+            f"loader.failures() lists them all{files}."
         )
         self.failed = failed
         self.allowed = allowed
@@ -148,9 +151,14 @@ class RankOutOfStep(SutlerError, RuntimeError):  # noqa: N818 - it says what hap
     last: SampleError
 
     def __init__(self, batch: int, last: SampleError) -> None:
+        remedy = (
+            "Leave such samples out of the dataset"
+            if last.kind in _PYTHON_KINDS
+            else "Take the broken files out (`sutler inspect` lists them)"
+        )
         super().__init__(
             f"Every sample of batch {batch} failed, and without a batch this rank would fall behind the others. "
-            f"The last was {last}. Take the broken files out (`sutler inspect` lists them), or use larger batches."
+            f"The last was {last}. {remedy}, or use larger batches."
         )
         self.batch = batch
         self.last = last

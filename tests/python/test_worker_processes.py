@@ -329,6 +329,11 @@ for budget in (sutler.Errors(max=4), sutler.Errors(rate=0.24), sutler.Errors(max
         list(make(Bad(20), errors=budget, **options))
     except sutler.ErrorBudgetExceeded as error:
         assert error.failed > error.allowed
+        last = error.last
+        assert type(last) is sutler.SampleError, type(last)
+        assert str(last) == f"sample {last.sample} (`index {last.sample}`): ValueError: no sample {last.sample}", last
+        assert isinstance(error.__cause__, ValueError), error.__cause__
+        assert str(error).endswith(f"{last}. loader.failures() lists them all."), error
     else:
         raise AssertionError(budget)
 """
