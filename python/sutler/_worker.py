@@ -518,7 +518,8 @@ def set_up(
 
 
 def initialise(options: WorkerOptions) -> BaseException | None:
-    """Calls the user's `worker_init_fn`; returns what it raised."""
+    """Lets the trainer go first and calls the user's `worker_init_fn`; returns what that raised."""
+    _sutler.give_way()
     try:
         if options.init_fn is not None:
             options.init_fn(options.worker)

@@ -11,7 +11,7 @@ use crate::job::Share;
 use crate::run_state::{RunState, Waited};
 use crate::ticket::Ticket;
 use crate::toolbox::{Brought, Finished, Toolbox};
-use crate::{Job, Run, RunError};
+use crate::{Job, Run, RunError, give_way};
 
 /// How many cores this process may use: its affinity mask and its cgroup's quota, whichever is smaller.
 #[must_use]
@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     duty: Condvar,
     /// Whether consumers prepare for themselves, because there are no worker threads.
     alone: bool,
+    /// Whether workers give way to who else runs: the trainer is in this process.
+    gives_way: bool,
     /// The threads there are, on duty or not.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// What became of a crew whose number follows the demand.
@@ -248,6 +250,9 @@ impl Shared {
 
     /// What a worker thread does all its life. One that has a number beyond those on duty waits until it is needed.
     fn serve(&self, number: usize, desk: Option<&Desk>) {
+        if self.gives_way {
+            give_way();
+        }
         if let Some(desk) = desk {
             desk.take_seat();
         }
@@ -388,7 +393,20 @@ impl Engine {
     /// # Errors
     /// When the system refuses a thread.
     pub fn new(threads: usize) -> std::io::Result<Self> {
-        let engine = Self::of(threads, None);
+        Self::with_threads(threads, true)
+    }
+
+    /// Starts `threads` workers for consumers in other processes. They do not give way: these consumers wait for one
+    /// another's samples, and what is late for one of them drives all apart.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn for_other_processes(threads: usize) -> std::io::Result<Self> {
+        Self::with_threads(threads, false)
+    }
+
+    fn with_threads(threads: usize, gives_way: bool) -> std::io::Result<Self> {
+        let engine = Self::of(threads, None, gives_way);
         for number in 0..threads {
             engine.shared.hire(number, None)?;
         }
@@ -403,7 +421,7 @@ impl Engine {
     pub fn elastic(limits: CrewLimits, look_every: Duration) -> std::io::Result<Self> {
         let mut foreman = Foreman::new(limits);
         let workers = foreman.workers();
-        let engine = Self::of(workers, Some(Trace::new(workers)));
+        let engine = Self::of(workers, Some(Trace::new(workers)), true);
         for number in 0..workers {
             let desk = foreman.add_desk();
             engine.shared.hire(number, Some(desk))?;
@@ -415,13 +433,14 @@ impl Engine {
         Ok(engine)
     }
 
-    fn of(on_duty: usize, trace: Option<Trace>) -> Self {
+    fn of(on_duty: usize, trace: Option<Trace>, gives_way: bool) -> Self {
         let state = State { runs: Vec::new(), next_run: 0, turn: 0, on_duty, idle: 0, closed: false };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             work: Condvar::new(),
             duty: Condvar::new(),
             alone: on_duty == 0,
+            gives_way,
             threads: Mutex::default(),
             trace,
             inline: Mutex::default(),

@@ -109,6 +109,12 @@ mod _sutler {
         })
     }
 
+    /// Lets this thread never take a core from the trainer by waking up.
+    #[pyfunction]
+    fn give_way() {
+        sutler_engine::give_way();
+    }
+
     /// The seed for user code that prepares this sample with generators of its own.
     #[pyfunction]
     #[pyo3(signature = (seed, epoch, sample, repeat = 0))]

@@ -138,7 +138,8 @@ impl Agent {
     pub fn listen(options: &AgentOptions) -> Result<Listening, AgentError> {
         let rendezvous = Rendezvous::open(&options.socket)?;
         let threads = options.threads;
-        let engine = Engine::new(threads).map_err(|source| AgentError::Threads { threads, source })?;
+        let engine =
+            Engine::for_other_processes(threads).map_err(|source| AgentError::Threads { threads, source })?;
         let agent = Arc::new(Self {
             socket: options.socket.clone(),
             engine,

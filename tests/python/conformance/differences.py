@@ -79,6 +79,11 @@ DIFFERENCES = {
         sutler="It holds until the worker's first sample, for which the generators are seeded as for every other.",
         reason="What a sample is like does not depend on which worker prepares it, nor on what it prepared before.",
     ),
+    "workers_give_way": Difference(
+        torch="Workers are scheduled as the trainer is.",
+        sutler="They are `SCHED_BATCH` on Linux, unless the trainer or `worker_init_fn` has set another policy.",
+        reason="A worker that is woken does not take the trainer's core; its share of all cores is the same.",
+    ),
     "batches_of_several_workers": Difference(
         torch="One worker prepares all samples of a batch, and the workers take turns.",
         sutler="The workers that are free share a batch, unless a `collate_fn` or `__getitems__` wants all of it.",

@@ -242,6 +242,22 @@ def test_without_order_nothing_changes_without_workers(load: Callable[..., Any])
     assert flat(load(Numbers(6), batch_size=2, in_order=False)) == list(range(6))
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="only Linux tells policies apart")
+def test_how_workers_are_scheduled(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
+    class Policies(Numbers):
+        def __getitem__(self, index: int) -> int:
+            return os.sched_getscheduler(0)
+
+    expected = os.SCHED_BATCH if differs("workers_give_way") else os.sched_getscheduler(0)
+    assert set(flat(load(Policies(8), batch_size=2, num_workers=2))) == {expected}
+
+    def choose(worker: int) -> None:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+    chosen = load(Policies(8), batch_size=2, num_workers=2, worker_init_fn=choose)
+    assert set(flat(chosen)) == {os.SCHED_IDLE}
+
+
 def test_which_workers_prepare_a_batch(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
     class Workers(Meeting):
         def __getitem__(self, index: int) -> Any:

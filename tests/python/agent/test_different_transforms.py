@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 import sutler
 from PIL import Image
-from sutler import _sutler
 from sutler import transforms as T  # noqa: N812 - as users write it
+
+from .serving import Agent
 
 SAMPLES = 240
 
@@ -67,52 +68,6 @@ for _ in range(epochs):
 print(json.dumps({"digests": digests, "stats": stats}), flush=True)
 sys.stdin.readline()
 """
-
-
-class Agent:
-    """`sutler serve` in a process of its own."""
-
-    def __init__(self, socket: Path, *options: str) -> None:
-        self.socket = socket
-        command = [
-            sys.executable,
-            "-m",
-            "sutler",
-            "serve",
-            "--socket",
-            str(socket),
-            "--threads",
-            "2",
-            "--json",
-        ]
-        self.process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.ready: dict[str, Any] = json.loads(self.process.stdout.readline())
-
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(_sutler.agent_status(self.socket))
-        return found
-
-    def datasets(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.status()["shared"]["datasets"]
-        return found
-
-    def stop(self) -> None:
-        self.process.terminate()
-        assert self.process.wait(timeout=30) == 0
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
-    started: list[Agent] = []
-
-    def start(*options: str) -> Agent:
-        started.append(Agent(tmp_path / f"{len(started)}.sock", *options))
-        return started[-1]
-
-    yield start
-    for agent in started:
-        agent.stop()
 
 
 def make_pictures(folder: Path, count: int, size: tuple[int, int] = (60, 44)) -> Path:
@@ -347,8 +302,13 @@ def test_datasets_divide_the_memory_by_what_they_can_use(serve: Callable[..., Ag
             assert both["large"]["budget_bytes"] > 2.5 * both["small"]["budget_bytes"]
             assert both["small"]["budget_bytes"] + both["large"]["budget_bytes"] > 0.99 * memory
             assert both["large"]["cache"]["encoded"]["entries"] > 0
-        # A dataset that nobody uses stays for a while: the next job of a search is about to come.
-        assert check()["large"]["idle_seconds"] >= 0
+        # A dataset that nobody uses stays for a while: the next job of a search is about to come. That the loader
+        # has hung up reaches the agent a moment later.
+        deadline = time.monotonic() + 60
+        while (idle := check()["large"]["idle_seconds"]) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert idle >= 0
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 30) -> Any:

@@ -1,0 +1,1 @@
+"""The host agent: the same batches as embedded, for many clients, whoever dies."""
