@@ -181,8 +181,9 @@ impl Run {
         }
     }
 
-    /// Waits until [`Run::next`] will answer so many times without waiting, or as often as there are batches left, or for
-    /// `timeout`: for whoever takes several batches at a time, and would be woken for each of them otherwise.
+    /// Waits until [`Run::next`] will answer so many times without waiting, or as often as there are batches left or as
+    /// half of those that may be ahead, or for `timeout`: for whoever takes several batches at a time, and would be woken
+    /// for each of them otherwise.
     pub fn wait_for(&mut self, batches: usize, timeout: Duration) {
         self.waiting_since.get_or_insert_with(Instant::now);
         self.shared.wait_for_batches(self.id, batches, timeout, &mut self.ready_when_asked);

@@ -263,10 +263,13 @@ impl RunState {
         }
     }
 
-    /// Whether so many batches can be taken one after the other, or as many as there are left; or none ever.
+    /// Whether so many batches can be taken one after the other, or as many as there are left; or none ever. Half of those
+    /// that may be ahead will do: workers have something to begin then, and a consumer that is slower than they are finds
+    /// so many without waiting.
     pub fn serves(&self, batches: usize) -> bool {
         let left = usize::try_from(self.plan.batches().saturating_sub(self.delivered)).unwrap_or(usize::MAX);
-        self.broken.is_some() || self.batches_in_turn() >= batches.min(left)
+        let enough = batches.min(left).min(self.batches_ahead().div_ceil(2));
+        self.broken.is_some() || self.batches_in_turn() >= enough
     }
 
     /// The consumer finds no batch ready. True when workers that have nothing to do may begin something now.

@@ -24,9 +24,10 @@ use crate::spec::{JobError, JobSpec, Memory};
 const NEXT_PATIENCE: Duration = Duration::from_millis(50);
 
 /// How long is waited for batches that can travel together, where the client has room for several. Workers go on meanwhile,
-/// so this delays a batch and not those behind it; but a trainer that waits for that batch waits so much longer. Pictures so
-/// small that a message costs as much as they do are ready within this time, a few of them, and others need no company.
-const COMPANY_PATIENCE: Duration = Duration::from_micros(500);
+/// so this delays a batch and not those behind it; but a trainer that waits for that batch waits so much longer. Batches that
+/// take so little that a message is a part of it worth naming are ready within this time, a few of them; others need no
+/// company.
+const COMPANY_PATIENCE: Duration = Duration::from_micros(1200);
 
 /// In how many slices the course of a batch is told. Batches of few samples are told exactly; those of many, which take a
 /// while, to a part in 24 of that.
