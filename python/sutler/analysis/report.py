@@ -108,8 +108,8 @@ class Report:
             jobs: So many jobs that share what is prepared.
 
         Raises:
-            ValueError: Nothing is asked for, a value is no amount of it, or it is about another cache where the present
-                one keeps what a dataset prepares.
+            ValueError: Nothing is asked for, a value is no amount of it, it is about another cache where the present
+                one keeps what a dataset prepares, or about storage where the size of a sample is not known.
         """
         given = {
             "cache": cache,
@@ -125,6 +125,12 @@ class Report:
             )
         if "cache" in changes and self.subject.cache_bytes and "cache" not in self.findings.what_if:
             raise ValueError(f"what_if: another cache cannot be asked about. {CACHE_AS_IT_IS}")
+        of_files = sorted({"cache", "storage_mbps"} & set(changes))
+        if of_files and self.subject.sample_bytes is None:
+            raise ValueError(
+                f"what_if: {of_files[0]}= cannot be answered: it is not known how many bytes a sample has in storage, "
+                "since the dataset is a stream or does not tell its files"
+            )
         change = what_ifs.change_of(changes)
         predicted, bound_by = what_ifs.predict(self.findings.facts, change)
         labels = [

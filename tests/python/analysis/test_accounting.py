@@ -15,8 +15,8 @@ import sutler.testing
 from sutler import Loader
 from sutler import transforms as T  # noqa: N812 - as users write it
 
+from tests.python.agent.serving import Agent
 from tests.python.analysis.quiet import skip_if_busy
-from tests.python.test_agent import Agent
 
 #: A machine with other things to do may take the processor away between our look at the clock and the loader's; what is
 #: wrong in the book is wrong every time.

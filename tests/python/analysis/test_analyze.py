@@ -254,6 +254,11 @@ def test_a_stream_is_analysed_as_far_as_it_can_be() -> None:
     assert any("could not be found out" in warning for warning in found.warnings)
     assert found.stalls.fetch == 0.0, "what is fetched counts as prepared"
     assert "cache" not in found.findings.what_if
+    for question in ({"cache": "1GiB"}, {"storage_mbps": 100.0}):
+        with pytest.raises(ValueError, match="not known how many bytes a sample has"):
+            found.what_if(**question)
+    # The trainer prepares for itself, so it shares with nobody.
+    assert found.what_if(jobs=100).predicted == found.what_if(jobs=1).predicted
 
 
 class OneBad:

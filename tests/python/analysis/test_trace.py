@@ -12,10 +12,10 @@ import sutler
 from sutler import Loader
 from sutler.analysis.trace import timeline_of_batches, trace_of
 
+from tests.python.agent.serving import Agent
 from tests.python.analysis.examples import findings
 from tests.python.analysis.test_accounting import Slow, SlowStream, lambdas, native
 from tests.python.analysis.trace_rules import check_nesting, check_trace
-from tests.python.test_agent import Agent
 
 
 def traced(loader: Loader, path: Path) -> dict[str, Any]:

@@ -85,7 +85,10 @@ impl Facts {
             });
         }
         let expected = self.modelled();
-        if self.measured.value < IN_STEP * expected && self.workers > 0 && self.stalls.transport < 0.1 {
+        // Not where it may be chance: what was measured is surely less than the least that its parts can do.
+        let falls_behind =
+            self.measured.value < IN_STEP * expected && self.measured.high < self.modelled_at_least();
+        if falls_behind && self.workers > 0 && self.stalls.transport < 0.1 {
             return Ok(self.out_of_step(setting, expected, &shares));
         }
         let ahead = self.prepare.value.min(self.fetch_rate(self.cache_bytes).value) / self.ingest.value;
@@ -172,8 +175,9 @@ impl Facts {
     /// Every part is fast enough, and batches come late all the same.
     fn out_of_step(&self, setting: Setting, expected: f64, shares: &str) -> Advice {
         let code = match setting {
-            Setting::Torch => "in_order=False",
-            Setting::Native | Setting::Python | Setting::Stream => "order=\"ready\"",
+            // Streams are PyTorch's loaders' or ours; both take this.
+            Setting::Torch | Setting::Stream => "in_order=False",
+            Setting::Native | Setting::Python => "order=\"ready\"",
         };
         let gain = expected / self.measured.value;
         Advice {
@@ -428,5 +432,18 @@ mod tests {
         let advice = late.advise(Setting::Native).unwrap();
         assert_eq!((advice.binding, advice.code.as_str()), ("order", "order=\"ready\""));
         assert_eq!(late.advise(Setting::Torch).unwrap().code, "in_order=False");
+        assert_eq!(late.advise(Setting::Stream).unwrap().code, "in_order=False");
+    }
+
+    #[test]
+    fn what_may_be_chance_calls_for_no_other_order() {
+        let noisy = Facts { measured: Known { value: 60.0, low: 20.0, high: 300.0 }, ..facts() };
+        assert_eq!(noisy.advise(Setting::Native).unwrap().binding, "storage");
+        let vague = Facts {
+            measured: Known { value: 60.0, low: 58.0, high: 62.0 },
+            storage: Some(Known { value: 100.0, low: 30.0, high: 300.0 }),
+            ..facts()
+        };
+        assert_eq!(vague.advise(Setting::Native).unwrap().binding, "storage");
     }
 }

@@ -1,5 +1,7 @@
 //! What was measured of a loader and a trainer, and what follows for other circumstances.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Known, Missed, Stalls};
@@ -229,6 +231,11 @@ impl Facts {
         self.reach(&Change::default(), |known| known.value, Luck::USUAL).0
     }
 
+    /// The least that the trainer should get as things are, when every rate is as low as it may be.
+    pub(super) fn modelled_at_least(&self) -> f64 {
+        self.reach(&Change::default(), |known| known.low, Luck::USUAL).0
+    }
+
     /// What the trainer would get.
     ///
     /// # Errors
@@ -258,7 +265,13 @@ impl Facts {
         let calibrated = here.1 == there.1 && (1.0 / CALIBRATION_MAX..=CALIBRATION_MAX).contains(&miss);
         let factor = if calibrated { miss } else { 1.0 };
         let doubt = (miss - 1.0).abs().min(0.5);
-        let best = there.0 * factor;
+        // What the model finds worse is not said to beat what was measured, nor the other way round, whatever binds then.
+        let (modelled, measured) = (there.0 * factor, self.measured.value);
+        let best = match there.0.total_cmp(&here.0) {
+            Ordering::Less => modelled.min(measured),
+            Ordering::Equal => measured,
+            Ordering::Greater => modelled.max(measured),
+        };
         Ok(Outlook {
             samples_per_s: Known {
                 value: best,
@@ -295,7 +308,8 @@ impl Facts {
         let workers = change.cores.or(change.workers).unwrap_or(self.workers);
         let cores = change.cores.unwrap_or(self.cores);
         let machines = 1.0 + f64::from(change.remote.unwrap_or(0));
-        let jobs = change.jobs.unwrap_or(1);
+        // A trainer that prepares for itself shares with nobody.
+        let jobs = if workers == 0 { 1 } else { change.jobs.unwrap_or(1) };
         let moved = workers != self.workers || cores != self.cores;
         let mut prepare = if moved { self.prepare_with(workers, cores) } else { self.prepare };
         if let Some(other) = change.prepare {
@@ -486,6 +500,8 @@ pub(super) mod tests {
         is(predicted(&serial, Change::default()), 1.0 / 0.0175, "storage");
         let cached = Change { cache_bytes: Some(1e9), ..Change::default() };
         is(predicted(&serial, cached), 1.0 / 0.0075, "processors");
+        let jobs = Change { jobs: Some(100), ..Change::default() };
+        is(predicted(&serial, jobs), 1.0 / 0.0175, "storage");
     }
 
     #[test]
@@ -507,6 +523,34 @@ pub(super) mod tests {
         let far = Facts { measured: Known::exactly(70.0), ..facts() };
         let outlook = far.predict(&change).unwrap().samples_per_s;
         assert!((outlook.value / 50.0 - 1.0).abs() < 0.03 && outlook.error() > 0.25, "{outlook:?}");
+    }
+
+    /// Also where something else would bind, for which what was measured calibrates nothing.
+    #[test]
+    fn nothing_that_is_worse_is_said_to_beat_what_was_measured() {
+        for measured in [60.0, 100.0, 110.0, 150.0] {
+            let facts = Facts {
+                storage: Some(Known::exactly(210.0)),
+                measured: Known::exactly(measured),
+                prepare: Known::exactly(130.0),
+                ..facts()
+            };
+            let with = |bytes_per_s| {
+                let change = Change { storage_bytes_per_s: Some(bytes_per_s), ..Change::default() };
+                predicted(&facts, change).0
+            };
+            assert!((predicted(&facts, Change::default()).0 - measured).abs() < 1e-9);
+            for bytes_per_s in [2e6, 8e6, 12e6, 13e6, 15e6, 20e6] {
+                assert!(with(bytes_per_s) <= measured, "{measured}, {bytes_per_s}: {}", with(bytes_per_s));
+            }
+            for bytes_per_s in [22e6, 40e6, 1e9] {
+                assert!(
+                    with(bytes_per_s) >= measured * (1.0 - 1e-9),
+                    "{measured}, {bytes_per_s}: {}",
+                    with(bytes_per_s)
+                );
+            }
+        }
     }
 
     #[test]
