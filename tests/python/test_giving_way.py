@@ -12,8 +12,6 @@ import pytest
 import sutler
 from sutler import Loader
 
-from agent.serving import Agent
-
 pytestmark = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="only Linux tells them apart")
 
 
@@ -27,10 +25,10 @@ class Policies:
         return os.sched_getscheduler(0)
 
 
-def policies_of_threads(process: int) -> dict[str, set[int]]:
-    """The policies of a process's threads, by their names without numbers."""
+def policies_of_threads() -> dict[str, set[int]]:
+    """The policies of this process's threads, by their names without numbers."""
     found: dict[str, set[int]] = {}
-    for task in Path(f"/proc/{process}/task").iterdir():
+    for task in Path("/proc/self/task").iterdir():
         name = (task / "comm").read_text().strip().rstrip("0123456789")
         found.setdefault(name, set()).add(os.sched_getscheduler(int(task.name)))
     return found
@@ -49,18 +47,9 @@ def test_threads_of_the_engine_give_way(photos: Path) -> None:
     loader = Loader(sutler.ImageFolder(photos), batch_size=None, num_workers=2)
     iterator = iter(loader)
     next(iterator)
-    assert policies_of_threads(os.getpid())["sutler-"] == {os.SCHED_BATCH}
+    assert policies_of_threads()["sutler-"] == {os.SCHED_BATCH}
     assert os.sched_getscheduler(0) == before, "the trainer is as it was"
     loader.close()
-
-
-def test_threads_of_an_agent_do_not(tmp_path: Path) -> None:
-    """Its trainers are other processes, and drift apart when one of them gets its samples late."""
-    agent = Agent(tmp_path / "agent.sock")
-    try:
-        assert policies_of_threads(agent.process.pid)["sutler-"] == {os.sched_getscheduler(0)}
-    finally:
-        agent.stop()
 
 
 def test_without_workers_nothing_changes() -> None:

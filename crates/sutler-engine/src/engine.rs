@@ -396,8 +396,8 @@ impl Engine {
         Self::with_threads(threads, true)
     }
 
-    /// Starts `threads` workers for consumers in other processes. They do not give way: these consumers wait for one
-    /// another's samples, and what is late for one of them drives all apart.
+    /// Starts `threads` workers for consumers in other processes. They do not give way: who wakes them is a thread of this
+    /// process that has nothing else to do, and a batch that is late for it is later still for its consumer.
     ///
     /// # Errors
     /// When the system refuses a thread.

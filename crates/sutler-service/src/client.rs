@@ -170,8 +170,9 @@ impl RemoteJob {
         let together = batches_together(&spec);
         let under_way = if together == 1 { 1 } else { 3 * together };
         spec.batches_held = spec.batches_held.saturating_add(under_way);
-        // Those that wait for company must not keep workers waiting.
-        if together > 1 {
+        // Those that wait for company must not keep workers waiting. Not where jobs share: one that is farther ahead of the others has them
+        // share less.
+        if together > 1 && !spec.shared {
             spec.batches_ahead = spec.batches_ahead.saturating_add(together);
         }
         let mut connection = Box::new(Connection::open(&options.socket)?);

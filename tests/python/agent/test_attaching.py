@@ -234,3 +234,11 @@ def test_ranks_may_have_different_numbers_of_workers(agent: Agent, photos: Path)
         assert len(batches(first)) == len(batches(second))
         with pytest.raises(ValueError, match="lateness None, this one asks for 9; ranks of one job"):
             next(iter(wrong))
+
+
+def test_its_workers_do_not_give_way(agent: Agent) -> None:
+    """As they do in a trainer's process: here they would only be late."""
+    tasks = Path(f"/proc/{agent.process.pid}/task").iterdir()
+    workers = [int(task.name) for task in tasks if (task / "comm").read_text().startswith("sutler-")]
+    assert len(workers) == 2
+    assert {os.sched_getscheduler(worker) for worker in workers} == {os.sched_getscheduler(0)}
