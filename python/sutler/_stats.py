@@ -69,6 +69,7 @@ def describe(loader: Loader) -> dict[str, Any]:
         "ready": metrics.get("ready", []),
         "worker_times": metrics.get("worker_times", []),
         "workers": _workers(loader),
+        "agent": _agent(loader),
         "worker_changes": [] if loader._streams is not None else loader._room.worker_changes(),
         "batches_ahead": _batches_ahead(loader) if job is None else job.batches_ahead,
         "memory_bytes": 0 if job is None else job.memory_bytes,
@@ -86,6 +87,12 @@ def _workers(loader: Loader) -> int:
         return loader.num_workers
     agent = loader._backend.agent
     return loader._room.workers(loader) if agent is None else agent.workers
+
+
+def _agent(loader: Loader) -> str | None:
+    """The socket of the agent that the loader attached to, if it did."""
+    agent = None if loader._streams is not None else loader._backend.agent
+    return None if agent is None else agent.socket
 
 
 def _batches_ahead(loader: Loader) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
@@ -100,8 +101,8 @@ class Loader(Generic[BatchType_co]):
             whose workers make whole batches: theirs in turn, or whichever is ready.
             ``"shared"``: every sample once, and those first that other jobs of the same agent have prepared; what is
             prepared for one job serves all that have the same dataset and transform.
-        lateness: By how many batches a slow sample may be late in ``"ready"`` and ``"shared"``; has no meaning for a
-            stream. Left out, as many as are prepared ahead in the beginning, and at least 8.
+        lateness: By how many batches a slow sample may be late in ``"ready"`` and ``"shared"``; has no meaning in
+            ``"strict"`` and for a stream. Left out, as many as are prepared ahead in the beginning, and at least 8.
         hand_over: In ``"ready"``, let a worker process put a slow sample aside between two transforms and take up
             another, in another of its threads. For datasets that may be called from several threads, one at a time;
             not with ``num_workers="auto"``. Native datasets need no asking.
@@ -249,6 +250,13 @@ class Loader(Generic[BatchType_co]):
         self.lateness = (
             max(LATENESS_MIN, self._batches_ahead(self.batch_size or 1)) if lateness is None else lateness
         )
+        if lateness is not None and self.order == "strict":
+            warnings.warn(
+                f"lateness={lateness} has no effect in strict order, in which no sample is late; "
+                'pass order="ready" as well',
+                RuntimeWarning,
+                stacklevel=2,
+            )
         #: What is left out follows from the number of workers, in which the ranks of a job may differ.
         self._lateness_given = lateness is not None
         self.hand_over = hand_over

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import multiprocessing
+import warnings
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,17 @@ def test_in_order_and_order_are_two_words_for_one_thing(augmented: sutler.ImageF
     for given, expected in orders:
         loader = Loader(augmented, **given)
         assert (loader.order, loader.in_order) == (expected, expected == "strict")
+
+
+def test_lateness_without_an_order_that_allows_it_is_said_to_be_in_vain(
+    augmented: sutler.ImageFolder,
+) -> None:
+    with pytest.warns(RuntimeWarning, match=r"lateness=4 has no effect in strict order.*order=\"ready\""):
+        Loader(augmented, lateness=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Loader(augmented, lateness=4, order="ready")
+        Loader(augmented, lateness=4, in_order=False)
 
 
 @pytest.mark.parametrize("epoch", ["a", 1.5, None])

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::dataset::{DatasetPath, JobArguments};
-use crate::plan::{duration, size};
+use crate::plan::{duration, seconds, size};
 
 /// Say where a trainer's time goes, what would change it, and what to do about it
 ///
@@ -19,7 +19,7 @@ pub struct Analyze {
     #[command(flatten)]
     job: JobArguments,
     /// How long the accelerator takes for a batch, such as 30ms; by default it is no limit.
-    #[arg(long, value_parser = duration, conflicts_with = "accelerator")]
+    #[arg(long, value_parser = duration, allow_hyphen_values = true, conflicts_with = "accelerator")]
     step_time: Option<f64>,
     /// An accelerator whose step time was published, such as resnet50-h100; it brings its batch size and its pass line.
     #[arg(long, value_name = "NAME")]
@@ -31,7 +31,7 @@ pub struct Analyze {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batches: Option<u32>,
     /// How long to measure, roughly.
-    #[arg(long, default_value = "20s", value_parser = duration)]
+    #[arg(long, default_value = "20s", value_parser = seconds, allow_hyphen_values = true)]
     time: f64,
     /// Run some of the predicted configurations, and say how far the predictions were off.
     #[arg(long)]

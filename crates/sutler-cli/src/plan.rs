@@ -33,10 +33,10 @@ pub struct Plan {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
     /// How long an accelerator takes for a batch, such as 30ms; without it accelerators are no limit.
-    #[arg(long, value_parser = duration)]
+    #[arg(long, value_parser = duration, allow_hyphen_values = true)]
     step_time: Option<f64>,
     /// How long to measure, roughly.
-    #[arg(long, default_value = "4s", value_parser = duration)]
+    #[arg(long, default_value = "4s", value_parser = seconds, allow_hyphen_values = true)]
     time: f64,
     /// Print JSON instead of a table.
     #[arg(long)]
@@ -49,15 +49,21 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 
 /// Seconds, from text such as `30ms` or `1.5s`.
 pub(crate) fn duration(text: &str) -> Result<f64, String> {
-    let wrong = || format!("{text:?} is no duration; write it like 30ms or 1.5s");
+    let wrong = || format!("{text:?} is no duration; write it with its unit, like 30ms or 1.5s");
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 1e-3),
         None => (text.strip_suffix('s').ok_or_else(wrong)?, 1.0),
     };
     match number.trim().parse::<f64>() {
         Ok(value) if value > 0.0 && value.is_finite() => Ok(value * unit),
-        _ => Err(wrong()),
+        Ok(_) => Err(format!("{text:?} should be longer than nothing, and no longer than anybody waits")),
+        Err(_) => Err(wrong()),
     }
+}
+
+/// How long to measure; a number alone is seconds, as nobody would take it for anything else.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    duration(&if text.parse::<f64>().is_ok() { format!("{text}s") } else { text.to_owned() })
 }
 
 impl Plan {

@@ -63,6 +63,15 @@ pub enum BindError {
         /// Which one.
         folder: PathBuf,
     },
+    /// There is no such folder.
+    #[error("there is no folder {} to put the socket {} in; make it first, or choose another --socket",
+        folder.display(), path.display())]
+    NoFolder {
+        /// Where it should be.
+        folder: PathBuf,
+        /// The socket.
+        path: PathBuf,
+    },
     /// The system says no.
     #[error("the socket {} cannot be opened: {source}", path.display())]
     System {
@@ -88,6 +97,9 @@ impl Rendezvous {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if path == usual_socket() {
             own_folder(folder)?;
+        }
+        if !folder.is_dir() {
+            return Err(BindError::NoFolder { folder: folder.to_owned(), path: path.to_owned() });
         }
         // Two agents that start at once must not both find the socket of a dead one and remove each other's.
         let lock =

@@ -7,6 +7,7 @@ import math
 import time as clock
 from collections.abc import Callable
 from typing import Any
+from warnings import warn
 
 from sutler import _sutler
 from sutler.analysis import doubts, what_ifs
@@ -113,21 +114,27 @@ def analyze(
         storage_bytes_per_s=None if storage_mbps is None else storage_mbps * 1e6,
         verify=verify,
     )
+    longer = doubts.of_length(time, measurement.least_seconds, len(measurement.sizes))
+    for sentence in longer:
+        warn(sentence, stacklevel=2)  # now, and not when it is over
     measured = measurement.run()
     facts = measured.facts
     facts["memory_bytes"] = memory_free_bytes() * MEMORY_FOR_CACHE
     stalls = Stalls(**{cause: facts["stalls"][cause] for cause in CAUSES})
-    questions = what_ifs.table(facts, bench.cache_bytes)
+    amounts = _recommendation(measurement, facts).amounts
+    questions = what_ifs.table(facts, bench.cache_bytes, amounts)
     if measurement.keeps_prepared:
         questions.pop("cache", None)
-    warnings = measured.warnings + _limits(bench)
+    warnings = longer + measured.warnings + _limits(bench)
+    if not bench.shareable:
+        warnings.append(doubts.ALONE)
     if measurement.keeps_prepared:
         warnings.append(doubts.CACHE_AS_IT_IS)
     if isinstance(step, (int, float)):
         warnings += doubts.of_step(step, measured.step.value * measured.batch_samples)
     again: tuple[float, ...] = ()
     if verify:
-        questions, again, notes = verified(measurement, facts, questions)
+        questions, again, notes = verified(measurement, facts, questions, amounts)
         warnings += notes
     if stalls.waiting > 0.02 and facts["prepare"]["value"] < AMPLE * facts["ingest"]["value"]:
         left_out = without_transforms(measurement, facts)

@@ -115,6 +115,8 @@ class Bench(ABC):
     whole_batches: bool
     #: The user's cache, in bytes.
     cache_bytes: int = 0
+    #: Whether an agent could prepare its samples, for several jobs.
+    shareable: bool = False
     dataset: Any
 
     @abstractmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any
 from sutler import transforms
 from sutler.analysis.accelerators import accelerator
 from sutler.analysis.analyzing import analyze
+from sutler.analysis.places import writable
 from sutler.analysis.terminal import show
 from sutler.datasets import ImageFolder, Manifest, NativeDataset
 from sutler.errors import SutlerError
@@ -41,7 +41,11 @@ def run(request: str) -> str | None:
 def _run(arguments: dict[str, Any]) -> None:
     for option in ("html", "trace"):
         if arguments[option] is not None:
-            _check_place(f"--{option}", Path(arguments[option]))
+            # Before anything is measured: nobody wants to hear after minutes that the result could not be written.
+            try:
+                writable(arguments[option])
+            except OSError as error:
+                raise type(error)(f"--{option}: {error}") from None
     job = arguments["job"]
     batch_size = job["batch_size"]
     if arguments["accelerator"] is not None:
@@ -77,23 +81,6 @@ def _run(arguments: dict[str, Any]) -> None:
     else:
         show(report.findings)
     sys.stdout.flush()
-
-
-def _check_place(option: str, path: Path) -> None:
-    """Before anything is measured: nobody wants to hear after minutes that the result could not be written.
-
-    Raises:
-        OSError: Nothing can be written there.
-    """
-    if path.is_dir():
-        raise IsADirectoryError(f"{option}: {path} is a folder; name a file in it")
-    folder = path.parent
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{option}: there is no folder {folder} to write {path.name} into; make it first"
-        )
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise PermissionError(f"{option}: {path} may not be written to; name another place")
 
 
 @contextlib.contextmanager

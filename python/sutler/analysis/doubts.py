@@ -14,10 +14,23 @@ STEP_LATE_MAX = 1.1
 PAUSE_LATE = 1e-4
 
 
+#: How many times as long as it was given an analysis may take before that is worth a sentence; and how many seconds
+#: longer.
+LONGER, LONGER_SECONDS = 1.5, 3.0
+
+
 #: Where a cache keeps what a dataset prepares.
 CACHE_AS_IT_IS = (
     "The cache keeps what the dataset prepares, so it spares preparation as well as reading. It was left as it is in "
     "all that was measured, P included, and what a larger or smaller one would bring is not predicted."
+)
+
+
+#: Where other jobs and other machines cannot help as things are.
+ALONE = (
+    "Jobs share what an agent prepares (`sutler serve`), and an agent prepares native datasets, such as "
+    "sutler.ImageFolder. So what is said of jobs that share and of further machines is what that would bring once "
+    "this dataset were one of those; as it is, every job prepares for itself."
 )
 
 
@@ -55,6 +68,24 @@ def few_batches(count: int) -> str:
         f"{there} to look at, so what it takes to get going is part of every figure: figures say little about a longer "
         "run."
     )
+
+
+def of_length(wanted: float, least: float, batches: int) -> list[str]:
+    """That an analysis takes longer than it was given.
+
+    Examples:
+        >>> of_length(2.0, 16.2, 14)[0].partition(":")[0]
+        'The analysis takes 16.2 s at least, and not 2 s'
+        >>> of_length(20.0, 16.2, 14)
+        []
+    """
+    if least <= max(LONGER * wanted, wanted + LONGER_SECONDS):
+        return []
+    return [
+        f"The analysis takes {duration(least)} at least, and not {duration(wanted)}: fewer than {batches} batches say "
+        "little about the trainer's waits, each thing that is compared needs two passes over them, and a pass takes "
+        "its time. What rests on two passes is not well known; it is better known after a longer analysis (time=)."
+    ]
 
 
 def perhaps_not_cold(expected: float, read: int | None) -> str:

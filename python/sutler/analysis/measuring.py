@@ -53,6 +53,8 @@ STEPS_WARMING_UP = 3
 PASS_SECONDS_MAX = 1.0
 #: Of the time of an analysis, what a pass of a single worker may take. It is the slowest of all.
 PART_ALONE = 1 / 12
+#: How many passes there are at least: two of each thing that is compared, and those that warm up.
+PASSES_IN_ALL = 13
 #: How often batches are repeated in a pass at the most.
 REPEATS_MAX = 100
 
@@ -186,6 +188,8 @@ class Measurement:
             fit = max(least, int(pass_seconds / max(step_seconds, each)))
             count = min(count, math.ceil(fit / team) * team)
         count = max(1, count - count % team) if count > team else count
+        #: What the analysis takes at least, however little time it is given.
+        self.least_seconds = PASSES_IN_ALL * count * max(each, step_seconds or 0.0)
         self.batches = self._good(drawn, count, failures)
         self.sizes = [len(batch) for batch in self.batches] or sizes[:count]
         PROGRESS.info("looks at %d batches with %d samples", len(self.sizes), sum(self.sizes))

@@ -166,6 +166,8 @@ class Recommendation:
     code: str
     #: By which factor the trainer gets faster, 1 where it does not.
     gain: float
+    #: The change in figures, by what is changed: ``workers``, ``cores``, ``cache_bytes``, ``storage_bytes_per_s``.
+    amounts: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.text

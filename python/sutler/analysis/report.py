@@ -22,6 +22,7 @@ from sutler.analysis.model import (
     WhatIf,
 )
 from sutler.analysis.page import render_page
+from sutler.analysis.places import writable
 from sutler.analysis.terminal import render_text
 from sutler.analysis.trace import timeline_of_batches, write_trace
 
@@ -41,13 +42,18 @@ class Report:
         self._timeline = timeline
 
     @staticmethod
-    def from_json(path: str | os.PathLike[str]) -> Report:
+    def from_json(source: str | os.PathLike[str]) -> Report:
         """Reads what :meth:`to_json` wrote.
 
+        Args:
+            source: The file, or the text that is in it.
+
         Raises:
-            ValueError: The file is no report, or one of a newer release.
+            ValueError: It is no report, or one of a newer release.
         """
-        return Report(Findings.from_json(Path(path).read_text(encoding="utf-8")))
+        is_text = isinstance(source, str) and source.lstrip().startswith("{")
+        text = str(source) if is_text else Path(source).read_text(encoding="utf-8")
+        return Report(Findings.from_json(text))
 
     @property
     def subject(self) -> Subject:
@@ -149,19 +155,19 @@ class Report:
         """Everything as JSON, which is also written to ``path`` if there is one."""
         text = self.findings.to_json()
         if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
+            writable(path).write_text(text + "\n", encoding="utf-8")
         return text
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes a page for the browser: one file that needs nothing else."""
-        Path(path).write_text(render_page(self.findings), encoding="utf-8")
+        writable(path).write_text(render_page(self.findings), encoding="utf-8")
 
     def to_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes the measured run as a trace, for Perfetto or ``chrome://tracing``.
 
         It has the samples, too, unless the loader keeps none or the report was read from a file.
         """
-        write_trace(path, self._timeline or timeline_of_batches(self.findings.timeline))
+        write_trace(writable(path), self._timeline or timeline_of_batches(self.findings.timeline))
 
     def __str__(self) -> str:
         return render_text(self.findings)

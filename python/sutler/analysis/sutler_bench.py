@@ -113,6 +113,7 @@ class SutlerBench(Bench):
         place = getattr(loader.dataset, "root", None) or getattr(loader.dataset, "manifest", None)
         self.name = f"{type(loader.dataset).__name__} {place}" if place else type(loader.dataset).__name__
         self.workers = max(1, loader.num_workers) if self.kind == "native" else loader.num_workers
+        self.shareable = getattr(loader._origin, "served_by_agents", False)
         # Functions of the user's that collate run in workers, on whole batches.
         self.whole_batches = self.kind == "stream"
         wanted = loader.cache if self.kind == "native" else loader._prepared_cache
@@ -168,7 +169,7 @@ class SutlerBench(Bench):
             "device_normalize": loader.device_normalize,
             # Order is shared through an agent, which is left out of this.
             "order": "ready" if loader.order == "shared" else loader.order,
-            "lateness": loader.lateness,
+            "lateness": None if loader.order == "strict" else loader.lateness,
             "rank": 0,
             "world_size": 1,
         }

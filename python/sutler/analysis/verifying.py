@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -41,9 +41,11 @@ HOW_KNOWN = (
 
 
 def verified(
-    measurement: Measurement, facts: dict[str, Any], questions: Questions
+    measurement: Measurement, facts: dict[str, Any], questions: Questions, amounts: Mapping[str, float]
 ) -> tuple[Questions, tuple[float, ...], list[str]]:
     """Some of the questions with what a run gave, and the others known no better than that was foreseen.
+
+    What is recommended, in these amounts, is among those that are run wherever this machine can run it.
 
     Also what the configuration as it is gave, run again before and after; and sentences, among them what could not be
     run. The facts have what was missed afterwards, for whatever else is asked of them.
@@ -54,7 +56,7 @@ def verified(
     again = [_as_it_is(measurement, measured)]
     for axis, verify in (("cache", _cache), ("cores", _cores), ("storage_mbps", _storage)):
         if axis in found:
-            found[axis] = verify(measurement, facts, found[axis], notes)
+            found[axis] = verify(measurement, facts, found[axis], amounts, notes)
     again.append(_as_it_is(measurement, measured))
     notes.append(_run_again(measured, again))
     facts["missed"] = {
@@ -63,7 +65,8 @@ def verified(
         "cores": what_ifs.missed_by(found.get("cores", ())),
         "storage": what_ifs.missed_by(found.get("storage_mbps", ())),
     }
-    return what_ifs.doubted(facts, found, measurement.bench.cache_bytes), tuple(again), notes
+    doubted = what_ifs.doubted(facts, found, measurement.bench.cache_bytes, amounts)
+    return doubted, tuple(again), notes
 
 
 def _as_it_is(measurement: Measurement, expected: float) -> float:
@@ -131,7 +134,11 @@ def _with(
 
 
 def _cache(
-    measurement: Measurement, facts: dict[str, Any], points: tuple[WhatIf, ...], notes: list[str]
+    measurement: Measurement,
+    facts: dict[str, Any],
+    points: tuple[WhatIf, ...],
+    amounts: Mapping[str, float],
+    notes: list[str],
 ) -> tuple[WhatIf, ...]:
     everything = facts["samples"] * facts["kept_bytes"]
     if measurement.keeps:
@@ -163,22 +170,31 @@ def _cache(
             )
 
     chosen = {_nearest(points, part * everything).value for part in CACHED}
+    if "cache_bytes" in amounts:
+        chosen.add(_nearest(points, min(amounts["cache_bytes"], everything)).value)
     return _with(points, chosen, run)
 
 
 def _cores(
-    measurement: Measurement, facts: dict[str, Any], points: tuple[WhatIf, ...], notes: list[str]
+    measurement: Measurement,
+    facts: dict[str, Any],
+    points: tuple[WhatIf, ...],
+    amounts: Mapping[str, float],
+    notes: list[str],
 ) -> tuple[WhatIf, ...]:
     alone = facts["prepare_alone"] or facts["prepare"]
     waits = (facts["work_s"] or 1.0) * alone["value"] < MOSTLY_WAITING
     most = max(8, facts["cores"]) if waits else facts["cores"]
-    chosen = [point for point in points if point.value <= most and not point.now]
+    recommended = amounts.get("workers")
+    chosen = [
+        point for point in points if (point.value <= most or point.value == recommended) and not point.now
+    ]
     if not chosen:
         notes.append(
-            f"No other number of cores could be tried: there are {facts['cores']}, and all are in use."
+            f"No other number of workers could be tried: there are {facts['cores']} cores, and all are in use."
         )
-    # The next fewer and the next more say the most.
-    chosen.sort(key=lambda point: abs(point.value - max(1, facts["workers"])))
+    # What is recommended first; of the others the next fewer and the next more say the most.
+    chosen.sort(key=lambda point: (point.value != recommended, abs(point.value - max(1, facts["workers"]))))
 
     def run(point: WhatIf) -> float:
         config = Config(workers=int(point.value), storage_bytes_per_s=measurement.storage)
@@ -188,7 +204,11 @@ def _cores(
 
 
 def _storage(
-    measurement: Measurement, facts: dict[str, Any], points: tuple[WhatIf, ...], notes: list[str]
+    measurement: Measurement,
+    facts: dict[str, Any],
+    points: tuple[WhatIf, ...],
+    amounts: Mapping[str, float],
+    notes: list[str],
 ) -> tuple[WhatIf, ...]:
     if not measurement.native:
         notes.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sutler import _sutler
@@ -63,7 +63,7 @@ def label_of(axis: str, value: Any) -> str:
     if axis == "storage_mbps":
         return f"{value:,.0f} MB/s" if value >= 10 else f"{value:.2g} MB/s"
     words = {
-        "cores": ("core", "cores"),
+        "cores": ("worker", "workers"),
         "remote": ("further machine", "further machines"),
         "jobs": ("job", "jobs"),
     }
@@ -79,13 +79,25 @@ def size_label(count: float) -> str:
     return f"{count / 1024**unit:.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
 
 
-def table(facts: dict[str, Any], cache_given: float = 0.0) -> Questions:
-    """The questions that everybody has; of a loader whose cache was given so many bytes."""
+def table(
+    facts: dict[str, Any], cache_given: float = 0.0, amounts: Mapping[str, float] | None = None
+) -> Questions:
+    """The questions that everybody has; of a loader whose cache was given so many bytes.
+
+    Args:
+        facts: What was measured.
+        cache_given: The budget of its cache, which may be more than the dataset takes.
+        amounts: What is recommended, in figures, so that this is among them.
+    """
     found: Questions = {}
+    amounts = amounts or {}
     everything = facts["samples"] * facts["kept_bytes"]
     if facts["storage"] is not None:
         present = facts["cache_bytes"]
         sizes = {everything * part / 8 for part in range(9)} | {present}
+        if recommended := amounts.get("cache_bytes"):
+            # What is more than the dataset takes keeps no more of it.
+            sizes.add(min(recommended, everything))
         found["cache"] = tuple(
             ask(facts, "cache", int(size), label=_kept(cache_given, size), now=True)
             if size == present
@@ -99,8 +111,9 @@ def table(facts: dict[str, Any], cache_given: float = 0.0) -> Questions:
             ask(facts, "storage_mbps", rate * factor, now=factor == 1) for factor in (0.25, 0.5, 1, 2, 4, 8)
         )
     workers, cores = facts["workers"], facts["cores"]
-    counts = {1, 2, 4, 8, 16, 32, 64, max(1, workers)}
-    most = max(8, 4 * max(workers, cores))
+    recommended_workers = int(amounts.get("workers", amounts.get("cores", 1)))
+    counts = {1, 2, 4, 8, 16, 32, 64, max(1, workers), recommended_workers}
+    most = max(8, 4 * max(workers, cores), recommended_workers)
     found["cores"] = tuple(
         # So many cores with a worker on each; as many workers as now are those of now, on the cores of now.
         ask(facts, "cores", count, now=count == workers)
@@ -133,7 +146,9 @@ def missed_by(points: Iterable[WhatIf]) -> float:
     return round(max((max(ratio, 1 / ratio) - 1 for ratio in ratios), default=0.0), 6)
 
 
-def doubted(facts: dict[str, Any], questions: Questions, cache_given: float) -> Questions:
+def doubted(
+    facts: dict[str, Any], questions: Questions, cache_given: float, amounts: Mapping[str, float]
+) -> Questions:
     """The same questions when the facts say what was missed: those that were tried as they were, the others anew."""
     tried = {
         (axis, point.value): point
@@ -143,7 +158,7 @@ def doubted(facts: dict[str, Any], questions: Questions, cache_given: float) -> 
     }
     return {
         axis: tuple(tried.get((axis, point.value), point) for point in points)
-        for axis, points in table(facts, cache_given).items()
+        for axis, points in table(facts, cache_given, amounts).items()
         if axis in questions
     }
 

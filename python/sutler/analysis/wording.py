@@ -18,7 +18,7 @@ CAUSE_NAMES = {
 #: What an axis of a what-if is called, as the title of its plot and the label under it.
 AXIS_NAMES = {
     "cache": ("More or less cache", "cache"),
-    "cores": ("More or fewer workers", "workers"),
+    "cores": ("More or fewer workers, each with a core", "workers"),
     "storage_mbps": ("Faster or slower storage", "MB/s from storage"),
     "without": ("Transforms left out", "left out"),
     "remote": ("Further machines", "machines beside this one"),

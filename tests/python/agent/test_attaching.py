@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -238,7 +239,28 @@ def test_ranks_may_have_different_numbers_of_workers(agent: Agent, photos: Path)
 
 def test_its_workers_do_not_give_way(agent: Agent) -> None:
     """As they do in a trainer's process: here they would only be late."""
-    tasks = Path(f"/proc/{agent.process.pid}/task").iterdir()
-    workers = [int(task.name) for task in tasks if (task / "comm").read_text().startswith("sutler-")]
-    assert len(workers) == 2
+
+    def workers_of() -> list[int]:
+        tasks = Path(f"/proc/{agent.process.pid}/task").iterdir()
+        return [int(task.name) for task in tasks if (task / "comm").read_text().startswith("sutler-")]
+
+    deadline = time.monotonic() + 60
+    while len(workers := workers_of()) < 2:  # a thread takes its name once it runs
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert {os.sched_getscheduler(worker) for worker in workers} == {os.sched_getscheduler(0)}
+
+
+def test_figures_tell_who_prepares(agent: Agent, photos: Path) -> None:
+    with sutler.Loader(dataset(photos), **COMMON, agent=agent.socket) as attached:
+        assert attached.stats()["agent"] == str(agent.socket)
+    with sutler.Loader(dataset(photos), **COMMON) as embedded:
+        assert embedded.stats()["agent"] is None
+
+
+def test_a_socket_in_no_folder_is_said_to_be_one(tmp_path: Path) -> None:
+    socket_path = tmp_path / "nowhere" / "agent.sock"
+    words = [sys.executable, "-m", "sutler", "serve", "--socket", str(socket_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert f"there is no folder {socket_path.parent} to put the socket" in done.stderr

@@ -73,8 +73,9 @@ def test_json_has_the_keys_that_programs_rely_on_and_can_be_read_back(
     assert all(isinstance(rate, float) for rate in facts["rates"].values())
     assert set(facts["stalls"]) == set(CAUSES)
     assert {"cache", "cores", "storage_mbps", "remote", "jobs"} <= set(facts["what_if"])
-    assert {"text", "binding", "change", "code", "gain"} == set(facts["recommendation"])
+    assert {"text", "binding", "change", "code", "gain", "amounts"} == set(facts["recommendation"])
     assert sutler.Report.from_json(tmp_path / "report.json").findings == report.findings
+    assert sutler.Report.from_json(report.to_json()).findings == report.findings
     with pytest.raises(ValueError, match="schema_version is 99"):
         Findings.from_dict(facts | {"schema_version": 99})
     with pytest.raises(ValueError, match="no report"):
@@ -89,6 +90,13 @@ def test_files_are_written(report: sutler.Report, tmp_path: Path) -> None:
     assert "<html" in (tmp_path / "report.html").read_text()
     report.to_trace(tmp_path / "trace.json")
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    for write in (report.to_html, report.to_json, report.to_trace):
+        with pytest.raises(
+            FileNotFoundError, match=r"there is no folder .*nowhere to write report into; make it"
+        ):
+            write(tmp_path / "nowhere" / "report")
+        with pytest.raises(IsADirectoryError, match="is a folder; name a file in it"):
+            write(tmp_path)
 
 
 def test_what_ifs_go_the_right_way(report: sutler.Report) -> None:
@@ -191,6 +199,45 @@ def test_what_is_no_loader_is_refused(forty_photos: Path, files: Path) -> None:
         pytest.raises(ValueError, match="cannot be slowed down from here"),
     ):
         sutler.analyze(python, storage_mbps=1.0)
+
+
+def test_less_time_than_it_takes_is_said_beforehand(files: Path) -> None:
+    with (
+        sutler.Loader(InjectedDataset(files, Delays(0, 20, 0)), BATCH) as loader,
+        pytest.warns(UserWarning, match=r"The analysis takes .* s at least, and not 500 ms") as said,
+    ):
+        found = sutler.analyze(loader, 0.001, time=0.5)
+    assert [warning.filename for warning in said] == [__file__]
+    assert str(said[0].message) in found.warnings
+    least = float(str(said[0].message).split()[3])
+    assert 0.5 * least < found.findings.seconds < 3 * least + 5
+
+
+class Sleepy:
+    """Samples that are waited for, by nobody's processor."""
+
+    def __len__(self) -> int:
+        return 256
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.01)
+        return index
+
+
+def test_workers_that_wait_may_be_more_than_cores_and_what_is_recommended_is_run() -> None:
+    with sutler.Loader(Sleepy(), 4, num_workers=1, multiprocessing_context="fork") as loader:
+        found = sutler.analyze(loader, 0.01, time=2, verify=True)
+    recommended = found.recommendation
+    assert recommended.binding == "processors"
+    assert recommended.text.startswith("The workers bind")
+    # 400 samples a second, a quarter more to be sure, and each worker prepares not quite a hundred.
+    assert recommended.amounts["workers"] in (5, 6)
+    assert recommended.code == f"num_workers={int(recommended.amounts['workers'])}"
+    (tried,) = (
+        point for point in found.findings.what_if["cores"] if point.value == recommended.amounts["workers"]
+    )
+    assert tried.verified is not None
+    assert any("every job prepares for itself" in warning for warning in found.warnings)
 
 
 def test_being_in_line_for_a_processor_is_counted() -> None:

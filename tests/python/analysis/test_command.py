@@ -60,7 +60,7 @@ def test_the_command_prints_json_and_writes_files(forty_photos: Path, tmp_path: 
 
 
 def test_the_command_prints_a_table_and_knows_accelerators(forty_photos: Path) -> None:
-    done = command(forty_photos, "--accelerator", "cosmoflow-a100", "--size", 32, "--time", f"{BRIEF}s")
+    done = command(forty_photos, "--accelerator", "cosmoflow-a100", "--size", 32, "--time", BRIEF)
     assert "Recommendation" in done.stdout
     assert "cosmoflow-a100" in done.stdout
 
@@ -80,6 +80,12 @@ def test_the_command_says_what_is_wrong(forty_photos: Path, tmp_path: Path) -> N
     ):
         path = (forty_photos,) if wrong else ()
         assert "--help" in command(*path, *wrong, code=2).stderr
+    for wrong_time, match in (
+        ("30", "with its unit"),
+        ("0ms", "longer than nothing"),
+        ("-5ms", "longer than nothing"),
+    ):
+        assert match in command(forty_photos, "--step-time", wrong_time, code=2).stderr
 
 
 def test_a_folder_of_broken_files_is_said_to_be_one(tmp_path: Path) -> None:

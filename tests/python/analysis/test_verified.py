@@ -49,7 +49,7 @@ def half_cached_gave(part: float) -> tuple[dict[str, Any], what_ifs.Questions, w
     tried = replace(middle, verified=part * middle.predicted.value)
     questions = before | {"cache": (*before["cache"][:4], tried, *before["cache"][5:])}
     found["missed"] = {"cache": what_ifs.missed_by(questions["cache"])}
-    return found, before, what_ifs.doubted(found, questions, 0.0)
+    return found, before, what_ifs.doubted(found, questions, 0.0, {})
 
 
 def test_what_a_run_was_off_by_is_the_least_error_of_its_axis() -> None:
@@ -83,3 +83,12 @@ def test_other_questions_and_reports_say_so_as_well() -> None:
     assert sutler.Report(Findings.from_json(report.to_json())).findings == shown
     other: WhatIf = after["cache"][2]
     assert f"{number(other.predicted.low)} to {number(other.predicted.high)}" in render_page(shown)
+
+
+def test_what_is_recommended_is_among_the_questions() -> None:
+    questions = what_ifs.table(facts(), amounts={"workers": 11, "cache_bytes": 3.3e8})
+    assert 11 in [point.value for point in questions["cores"]]
+    assert 3.3e8 in [point.value for point in questions["cache"]]
+    beyond = what_ifs.table(facts(), amounts={"cores": 100, "cache_bytes": 9e9})
+    assert 100 in [point.value for point in beyond["cores"]]
+    assert max(point.value for point in beyond["cache"]) == 1e9, "no more than the dataset takes"

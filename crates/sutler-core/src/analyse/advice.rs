@@ -26,6 +26,10 @@ const IN_STEP: f64 = 0.85;
 /// How many times as fast as the trainer a loader must be for waits to be nobody's fault.
 const FAR_AHEAD: f64 = 2.0;
 
+/// How many times as many cores as there are may be recommended: nobody has a hundred times as many, and what so many would bring is
+/// anybody's guess.
+const MORE_CORES_MAX: u32 = 4;
+
 /// How the loader's code is written, so that what is recommended can be pasted there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -51,6 +55,8 @@ pub struct Advice {
     pub change: String,
     /// The change as code; empty where it is no matter of code.
     pub code: String,
+    /// The change in figures.
+    pub amounts: Change,
     /// How many times as fast the trainer gets.
     pub gain: f64,
 }
@@ -81,6 +87,7 @@ impl Facts {
                 binding: "device",
                 change: String::new(),
                 code: String::new(),
+                amounts: Change::default(),
                 gain: 1.0,
             });
         }
@@ -102,10 +109,11 @@ impl Facts {
                 binding: "device",
                 change: String::new(),
                 code: String::new(),
+                amounts: Change::default(),
                 gain: 1.0,
             });
         }
-        let binding = if now.bound_by == "device" { self.largest_stall() } else { now.bound_by };
+        let binding = if now.bound_by == "device" { self.largest_stall().1 } else { now.bound_by };
         let mut best: Option<(Candidate, f64)> = None;
         for tier in [self.settings(setting), self.hardware(binding)] {
             for candidate in tier {
@@ -127,16 +135,17 @@ impl Facts {
                     text: format!(
                         "{} {shares} The cheapest change that helps: {}. Predicted: {:.0} samples/s instead of {:.0} ({gain:.2} times, \
                          {}); {} would bind then.",
-                        opening(binding),
+                        self.opening(binding),
                         option.words,
                         after.samples_per_s.value,
                         now.samples_per_s.value,
                         certainty(after.samples_per_s.error()),
-                        noun(after.bound_by),
+                        self.noun(after.bound_by),
                     ),
                     binding,
                     change: option.words,
                     code: option.code,
+                    amounts: option.change,
                     gain,
                 }
             }
@@ -144,11 +153,12 @@ impl Facts {
                 text: format!(
                     "{} {shares} No single change of the cache, the number of workers or the storage is predicted to bring more than \
                      5 %.",
-                    opening(binding)
+                    self.opening(binding)
                 ),
                 binding,
                 change: String::new(),
                 code: String::new(),
+                amounts: Change::default(),
                 gain: 1.0,
             },
         })
@@ -161,15 +171,6 @@ impl Facts {
             percent(self.stalls.prep),
             percent(self.stalls.transport)
         )
-    }
-
-    fn largest_stall(&self) -> &'static str {
-        let parts = [
-            (self.stalls.fetch, "storage"),
-            (self.stalls.prep, "processors"),
-            (self.stalls.transport, "transport"),
-        ];
-        parts.into_iter().fold(parts[0], |most, part| if part.0 > most.0 { part } else { most }).1
     }
 
     /// Every part is fast enough, and batches come late all the same.
@@ -190,6 +191,7 @@ impl Facts {
             binding: "order",
             change: "make batches of what is ready".to_owned(),
             code: code.to_owned(),
+            amounts: Change::default(),
             gain,
         }
     }
@@ -230,15 +232,22 @@ impl Facts {
         }
         if binding == "processors" {
             let fetched = self.fetch_rate(self.cache_bytes).value;
-            let cores = cores_needed(self.alone().value, HEADROOM * self.ingest.value.min(fetched));
-            if cores > self.cores.max(self.workers) {
+            let wanted = cores_needed(self.alone().value, HEADROOM * self.ingest.value.min(fetched));
+            let present = self.cores.max(self.workers);
+            let cores = wanted.min(present.saturating_mul(MORE_CORES_MAX));
+            if cores > present {
+                let short = if cores < wanted {
+                    format!(" (and even those are fewer than the {wanted} that the trainer has use for)")
+                } else {
+                    String::new()
+                };
                 candidates.push(Candidate {
                     change: Change { cores: Some(cores), ..Change::default() },
                     words: format!(
-                        "{cores} cores to prepare on, here or on other machines, instead of {}",
+                        "{cores} cores to prepare on instead of {}, here or on other machines{short}",
                         self.cores
                     ),
-                    code: format!("num_workers={cores}"),
+                    code: format!("num_workers={cores}  # with {cores} cores"),
                 });
             }
         }
@@ -249,14 +258,53 @@ impl Facts {
     fn more_workers(&self) -> Option<Candidate> {
         let useful = cores_needed(self.alone().value, HEADROOM * self.ingest.value);
         // A worker that waits for something leaves its processor to others.
-        let busy = self.work_s.map_or(1.0, |work_s| (work_s * self.alone().value).clamp(0.05, 1.0));
-        let fit = (f64::from(self.cores) / busy).floor() as u32;
+        let fit = (f64::from(self.cores) / self.busy()).floor() as u32;
         let workers = useful.min(fit);
+        // Loaders warn of more workers than cores, whatever those do.
+        let why = if workers > self.cores {
+            format!(
+                " (more than there are cores, as each needs one for {} of its time)",
+                percent(self.busy())
+            )
+        } else {
+            String::new()
+        };
         (workers > self.workers).then(|| Candidate {
             change: Change { workers: Some(workers), ..Change::default() },
-            words: format!("{workers} workers instead of {}", self.workers),
+            words: format!("{workers} workers instead of {}{why}", self.workers),
             code: format!("num_workers={workers}"),
         })
+    }
+
+    /// Whether workers spend most of their time waiting for something that is neither storage nor a processor.
+    fn mostly_waits(&self) -> bool {
+        self.busy() < 0.5
+    }
+
+    fn noun<'a>(&self, binding: &'a str) -> &'a str {
+        match binding {
+            "device" => "the accelerator",
+            "processors" if self.mostly_waits() => "the workers",
+            "processors" => "the processors",
+            "cache" => "the memory of the cache",
+            other => other,
+        }
+    }
+
+    fn opening(&self, binding: &str) -> String {
+        match binding {
+            "processors" if self.mostly_waits() => format!(
+                "The workers bind: samples are not prepared as fast as the trainer takes them, though preparing one keeps a processor \
+                 busy for {} of the time only, and is waiting for the rest of it.",
+                percent(self.busy())
+            ),
+            "processors" => {
+                "The processors bind: samples are not prepared as fast as the trainer takes them.".to_owned()
+            }
+            "storage" => "Storage binds: samples are not read as fast as the trainer takes them.".to_owned(),
+            "transport" => "Transport binds: samples are ready, and batches of them arrive late.".to_owned(),
+            other => format!("What binds is {}.", self.noun(other)),
+        }
     }
 
     /// As much cache as there is use for, in the memory there is.
@@ -323,26 +371,6 @@ fn certainty(error: f64) -> String {
     }
 }
 
-fn noun(binding: &str) -> &str {
-    match binding {
-        "device" => "the accelerator",
-        "processors" => "the processors",
-        "cache" => "the memory of the cache",
-        other => other,
-    }
-}
-
-fn opening(binding: &str) -> String {
-    match binding {
-        "processors" => {
-            "The processors bind: samples are not prepared as fast as the trainer takes them.".to_owned()
-        }
-        "storage" => "Storage binds: samples are not read as fast as the trainer takes them.".to_owned(),
-        "transport" => "Transport binds: samples are ready, and batches of them arrive late.".to_owned(),
-        other => format!("What binds is {}.", noun(other)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::facts::tests::facts;
@@ -399,6 +427,30 @@ mod tests {
             Facts { workers: 8, prepare: Known::exactly(200.0), measured: Known::exactly(200.0), ..lazy };
         let advice = all_at_work.advise(Setting::Torch).unwrap();
         assert!(advice.change.starts_with("20 cores"), "{advice:?}");
+        let far_behind = Facts { ingest: Known::exactly(10_000.0), ..all_at_work };
+        let advice = far_behind.advise(Setting::Torch).unwrap();
+        assert_eq!(advice.amounts.cores, Some(32), "no more than four times as many, and 500 would be");
+        assert!(advice.change.contains("the 500 that"), "{advice:?}");
+    }
+
+    #[test]
+    fn workers_that_wait_are_not_called_processors() {
+        let sleepy = Facts {
+            workers: 2,
+            cores: 2,
+            prepare: Known::exactly(50.0),
+            prepare_alone: Some(Known::exactly(25.0)),
+            work_s: Some(0.004),
+            measured: Known::exactly(50.0),
+            stalls: Stalls { fetch: 0.0, prep: 0.9, transport: 0.0, trainer: 0.1 },
+            storage: None,
+            ..facts()
+        };
+        let advice = sleepy.advise(Setting::Python).unwrap();
+        assert_eq!((advice.binding, advice.code.as_str()), ("processors", "num_workers=20"));
+        assert_eq!(advice.amounts.workers, Some(20));
+        assert!(advice.text.starts_with("The workers bind: "), "{}", advice.text);
+        assert!(advice.text.contains("10 % of its time"), "{}", advice.text);
     }
 
     #[test]

@@ -94,18 +94,25 @@ pub struct Facts {
 #[serde(default, deny_unknown_fields)]
 pub struct Change {
     /// Another budget for the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<f64>,
     /// So many processors, with a worker on each.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<u32>,
     /// So many workers on the processors there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<u32>,
     /// Storage of so many bytes per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_bytes_per_s: Option<f64>,
     /// Another P, as when a transform is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub prepare: Option<Known>,
     /// So many further machines like this one that prepare.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<u32>,
     /// So many jobs that share what is prepared.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<u32>,
 }
 
@@ -278,8 +285,40 @@ impl Facts {
                 low: (low * factor).min(best * (1.0 - doubt)),
                 high: (high * factor).max(best * (1.0 + doubt)),
             },
-            bound_by: name(there.1),
+            bound_by: if *change == Change::default() {
+                self.binds_now(name(there.1))
+            } else {
+                name(there.1)
+            },
         })
+    }
+
+    /// What binds as things are: what the model says, unless the run shows that something else is waited for more than twice as
+    /// long.
+    fn binds_now(&self, modelled: &'static str) -> &'static str {
+        let own = match modelled {
+            "storage" | "cache" => self.stalls.fetch,
+            "processors" => self.stalls.prep,
+            "transport" => self.stalls.transport,
+            _ => return modelled,
+        };
+        let (most, what) = self.largest_stall();
+        if 2.0 * own < most { what } else { modelled }
+    }
+
+    /// What the trainer waits for the most, and which part of its time.
+    pub(super) fn largest_stall(&self) -> (f64, &'static str) {
+        let parts = [
+            (self.stalls.fetch, "storage"),
+            (self.stalls.prep, "processors"),
+            (self.stalls.transport, "transport"),
+        ];
+        parts.into_iter().fold(parts[0], |most, part| if part.0 > most.0 { part } else { most })
+    }
+
+    /// The part of its time that a worker keeps a processor busy; what is left of it, it waits for something.
+    pub(super) fn busy(&self) -> f64 {
+        self.work_s.map_or(1.0, |work_s| (work_s * self.alone().value).clamp(0.05, 1.0))
     }
 
     /// What storage must have delivered for the loader alone, without a trainer, to have reached `reached` samples a second: for loaders whose reads
@@ -523,6 +562,20 @@ pub(super) mod tests {
         let far = Facts { measured: Known::exactly(70.0), ..facts() };
         let outlook = far.predict(&change).unwrap().samples_per_s;
         assert!((outlook.value / 50.0 - 1.0).abs() < 0.03 && outlook.error() > 0.25, "{outlook:?}");
+    }
+
+    #[test]
+    fn what_is_waited_for_binds_whatever_the_model_says() {
+        let stalls = Stalls { fetch: 0.0, prep: 0.8, transport: 0.1, trainer: 0.1 };
+        let slow_to_arrive = Facts {
+            storage: None,
+            hand_over: Some(Known::exactly(150.0)),
+            measured: Known::exactly(140.0),
+            ..facts()
+        };
+        assert_eq!(predicted(&Facts { stalls, ..slow_to_arrive }, Change::default()).1, "processors");
+        let stalls = Stalls { fetch: 0.0, prep: 0.3, transport: 0.5, trainer: 0.2 };
+        assert_eq!(predicted(&Facts { stalls, ..slow_to_arrive }, Change::default()).1, "transport");
     }
 
     /// Also where something else would bind, for which what was measured calibrates nothing.
