@@ -102,6 +102,9 @@ def check_arguments(
         raise TypeError(f"timeout should be a number of seconds, with 0 for no limit, got {timeout!r}")
     if not float(timeout) >= 0:  # nor a NaN
         raise ValueError("timeout option should be non-negative")
+    native = isinstance(origin_of(dataset), NativeDataset)
+    if num_workers is None and not native:
+        num_workers = 0  # as in PyTorch, which then has no use for what follows
     if num_workers == 0 and prefetch_factor not in (None, 2):
         raise ValueError(
             "prefetch_factor option could only be specified in multiprocessing."
@@ -112,7 +115,6 @@ def check_arguments(
         raise ValueError("persistent_workers option needs num_workers > 0")
     _check_context(multiprocessing_context, num_workers)
     own_order = sampler is None and batch_sampler is None
-    native = isinstance(origin_of(dataset), NativeDataset)
     if shuffle and own_order and not isinstance(dataset, NativeDataset) and len(dataset) == 0:
         raise ValueError("num_samples should be a positive integer value, but got num_samples=0")
     if sampler is not None and shuffle:

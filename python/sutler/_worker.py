@@ -503,6 +503,7 @@ def set_up(
     gc.freeze()
     # A spawned worker takes its interpreter down when it ends, and libraries would report all of it as leaked.
     atexit.register(gc.unfreeze)
+    _sutler.keep_memory()
     seed = options.base_seed + options.worker
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -158,7 +158,7 @@ class RankOutOfStep(SutlerError, RuntimeError):  # noqa: N818 - it says what hap
         )
         super().__init__(
             f"Every sample of batch {batch} failed, and without a batch this rank would fall behind the others. "
-            f"The last was {last}. {remedy}, or use larger batches."
+            f"The last was {last}. {remedy}, use larger batches, or leave out a small last one (drop_last=True)."
         )
         self.batch = batch
         self.last = last

@@ -158,6 +158,19 @@ def test_in_order_and_order_are_two_words_for_one_thing(augmented: sutler.ImageF
         assert (loader.order, loader.in_order) == (expected, expected == "strict")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [{"persistent_workers": True}, {"multiprocessing_context": "fork"}, {"prefetch_factor": 3}],
+    ids=str,
+)
+def test_what_needs_workers_is_refused_where_a_python_dataset_has_none(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=" ") as theirs:
+        torch_data.DataLoader([1, 2, 3], **arguments)
+    with pytest.raises(ValueError, match=" ") as ours:
+        Loader([1, 2, 3], **arguments)
+    assert str(ours.value) == str(theirs.value)
+
+
 def test_lateness_without_an_order_that_allows_it_is_said_to_be_in_vain(
     augmented: sutler.ImageFolder,
 ) -> None:

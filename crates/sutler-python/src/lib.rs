@@ -115,6 +115,12 @@ mod _sutler {
         sutler_engine::give_way();
     }
 
+    /// Lets this process keep the memory that one sample took for the next.
+    #[pyfunction]
+    fn keep_memory() {
+        sutler_engine::keep_memory();
+    }
+
     /// The seed for user code that prepares this sample with generators of its own.
     #[pyfunction]
     #[pyo3(signature = (seed, epoch, sample, repeat = 0))]

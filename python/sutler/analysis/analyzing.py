@@ -6,11 +6,12 @@ import json
 import math
 import time as clock
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from warnings import warn
 
 from sutler import _sutler
-from sutler.analysis import doubts, what_ifs
+from sutler.analysis import doubts, what_ifs, wording
 from sutler.analysis.accelerators import DATASET_TO_MEMORY
 from sutler.analysis.accelerators import accelerator as published
 from sutler.analysis.benches import Bench
@@ -34,6 +35,8 @@ from sutler.loader import Loader
 
 #: Of the memory that is free, what a recommended cache may take: trainers need some of it, too.
 MEMORY_FOR_CACHE = 0.8
+#: A gain below this is none.
+WORTH_IT = 1.05
 #: Where a loader prepares more than this many times what the trainer takes, no transform is worth leaving out.
 AMPLE = 2.0
 
@@ -152,7 +155,7 @@ def analyze(
             stalls=stalls,
             measured=found,
             what_if=questions,
-            recommendation=_recommendation(measurement, facts),
+            recommendation=_as_tried(_recommendation(measurement, facts), questions, found.value),
             stages=_stages(measured.stages),
             timeline=measured.timeline,
             accelerator=device,
@@ -171,6 +174,28 @@ def _recommendation(measurement: Measurement, facts: dict[str, Any]) -> Recommen
     # Of these nobody can say what a larger cache would bring, so none is recommended.
     setting = "stream" if measurement.streams or measurement.keeps_prepared else measurement.bench.kind
     return Recommendation(**json.loads(_sutler.advise(json.dumps(facts), setting)))
+
+
+def _as_tried(advice: Recommendation, questions: what_ifs.Questions, measured: float) -> Recommendation:
+    """The same with what it gave where it was run, so that nobody has to rely on the prediction."""
+    if len(advice.amounts) != 1:
+        return advice
+    ((name, amount),) = advice.amounts.items()
+    axis = {"workers": "cores", "cache_bytes": "cache"}.get(name, "")
+    run = next(
+        (
+            point.verified
+            for point in questions.get(axis, ())
+            if point.verified and int(point.value) == int(amount)
+        ),
+        None,
+    )
+    if run is None:
+        return advice
+    gain = run / measured
+    verdict = "" if gain >= WORTH_IT else ", so it does not help"
+    told = f"{advice.text} Tried here it gave {wording.rate(run)}, {gain:.2f} times as many{verdict}."
+    return replace(advice, text=told, gain=gain)
 
 
 def bench_for(loader: Any) -> Bench:

@@ -14,6 +14,8 @@ STEP_LATE_MAX = 1.1
 PAUSE_LATE = 1e-4
 
 
+#: A step that keeps a processor busy for more than this part of its time is felt by the workers.
+STEP_BUSY = 0.25
 #: How many times as long as it was given an analysis may take before that is worth a sentence; and how many seconds
 #: longer.
 LONGER, LONGER_SECONDS = 1.5, 3.0
@@ -124,6 +126,24 @@ def of_step(wanted: float, took: float) -> list[str]:
         f"The emulated step was to take {duration(wanted)} and took {duration(took)}: this machine has too much else "
         "to do to wait for just so long. All figures are those of the longer step, and an accelerator of the shorter "
         "one would be busy for a smaller part of the time."
+    ]
+
+
+def of_crowd(step_busy: float, workers: int, cores: int) -> list[str]:
+    """What it means that the step and the workers want the same processors.
+
+    Examples:
+        >>> of_crowd(0.97, 2, 2)[0].partition(",")[0]
+        'The step keeps a processor of this machine busy for 97 % of its time'
+        >>> of_crowd(0.97, 2, 4), of_crowd(0.01, 2, 2)
+        ([], [])
+    """
+    if step_busy <= STEP_BUSY or workers < cores:
+        return []
+    return [
+        f"The step keeps a processor of this machine busy for {100 * step_busy:.0f} % of its time, and there are as "
+        "many workers as cores: they get into each other's way, so together they do less than each does alone. How "
+        "much less that is with other numbers of workers or cores, what-ifs do not know."
     ]
 
 

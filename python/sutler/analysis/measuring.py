@@ -61,6 +61,7 @@ REPEATS_MAX = 100
 #: What has to be known well for shares to be, in words.
 _DOUBTED = {
     "step": "the step alone",
+    "memory": "preparing alone",
     "memory+step": "training from memory",
     "real+step": "training as it is",
 }
@@ -142,6 +143,8 @@ class Measurement:
         self.sizes: list[int] = []
         self._choose_batches(batches_max)
         self.pages = Pages({} if self.streams else bench.find_files(self.batches, seconds / 10), self.batches)
+        #: Seconds of this process's processors, and of the clock, that the step alone has taken.
+        self._step_work = self._step_time = 0.0
         #: What a sample takes in a cache, once one has been filled.
         self.kept_bytes: float | None = None
         #: Which part of the samples the user's cache has.
@@ -442,14 +445,17 @@ class Measurement:
         """The step on a batch that is there: as many times as there are batches, up to a few seconds of it."""
         samples, started = 0, time.perf_counter()
         self.step.settle()
-        first = time.perf_counter()
+        first, work = time.perf_counter(), time.process_time()
         for count, size in enumerate(self.sizes):
             self.step(self.batch)
             samples += size
             if count >= 4 and time.perf_counter() - started > self.seconds / 24:
                 break
         self.step.settle()
-        series.add(max(1e-9, time.perf_counter() - first) / samples, samples, 0)
+        took = max(1e-9, time.perf_counter() - first)
+        self._step_work += time.process_time() - work
+        self._step_time += took
+        series.add(took / samples, samples, 0)
 
     def measure(self, phase: Phase) -> None:
         """One more pass."""
@@ -505,6 +511,9 @@ class Measurement:
             loaded=series["memory"].seconds().value if bench.workers else None,
             fetched=fetched.value,
         )
+        # An emulated step is somebody else's work.
+        step_busy = min(1.0, self._step_work / self._step_time) if self.step.seconds is None else 0.0
+        self.warnings += doubts.of_crowd(step_busy, bench.workers, _sutler.usable_cores())
         facts: dict[str, Any] = {
             "samples": bench.samples or sum(self.sizes),
             "sample_bytes": sample_bytes or 1.0,
@@ -514,6 +523,7 @@ class Measurement:
             "cores": _sutler.usable_cores(),
             "ahead": float(ahead * bench.batch_size) if ahead else None,
             "ingest": plain(self._ingest(rates["G"].samples_per_s, fetched)),
+            "step_busy": step_busy,
             "prepare": plain(rates["P"].samples_per_s),
             "prepare_alone": plain(series["alone"].rate()) if "alone" in series else None,
             "work_s": max(work, 1e-9) if work else None,

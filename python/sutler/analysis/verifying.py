@@ -10,7 +10,7 @@ from typing import Any
 
 from sutler.analysis import what_ifs
 from sutler.analysis.benches import Config, Probe
-from sutler.analysis.measuring import REPEATS_MAX, Measurement, Phase
+from sutler.analysis.measuring import REPEATS_MAX, ROUNDS_TO_VERIFY, Measurement, Phase
 from sutler.analysis.model import WhatIf
 from sutler.analysis.passes import NO_STEP, repeat
 from sutler.analysis.sutler_bench import UNTHROTTLED
@@ -186,6 +186,13 @@ def _cores(
     waits = (facts["work_s"] or 1.0) * alone["value"] < MOSTLY_WAITING
     most = max(8, facts["cores"]) if waits else facts["cores"]
     recommended = amounts.get("workers")
+    if recommended is not None and not _enough_for(measurement, int(recommended)):
+        notes.append(
+            f"{int(recommended):,} workers, as recommended, were not tried: each makes whole batches, and the "
+            f"{len(measurement.sizes):,} batches that were looked at are too few to keep so many of them busy. In an "
+            "epoch that is as short they would bring less than predicted."
+        )
+        recommended = None
     chosen = [
         point for point in points if (point.value <= most or point.value == recommended) and not point.now
     ]
@@ -201,6 +208,12 @@ def _cores(
         return _rate_now(measurement, point.label, point.predicted.value, config)
 
     return _with(points, [point.value for point in chosen[:2]], run)
+
+
+def _enough_for(measurement: Measurement, workers: int) -> bool:
+    """Whether so many workers, each of which makes whole batches, all have some to make that count."""
+    rounds = len(measurement.sizes) / workers
+    return not measurement.bench.whole_batches or rounds >= ROUNDS_TO_VERIFY
 
 
 def _storage(

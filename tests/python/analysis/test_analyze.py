@@ -237,7 +237,35 @@ def test_workers_that_wait_may_be_more_than_cores_and_what_is_recommended_is_run
         point for point in found.findings.what_if["cores"] if point.value == recommended.amounts["workers"]
     )
     assert tried.verified is not None
+    assert "Tried here it gave" in recommended.text
+    assert recommended.gain == pytest.approx(tried.verified / found.findings.measured.value)
+    assert found.what_if(cores=int(tried.value)) == tried, "what was run is what is answered"
+    assert found.what_if(cores=1).now
     assert any("every job prepares for itself" in warning for warning in found.warnings)
+
+
+def test_more_workers_than_there_are_batches_for_are_not_tried() -> None:
+    data = pytest.importorskip("torch.utils.data")
+    dataset: Any = Sleepy()
+    found = sutler.analyze(data.DataLoader(dataset, 4, num_workers=1), 0.01, 24, time=2, verify=True)
+    recommended = int(found.recommendation.amounts["workers"])
+    assert recommended > 4
+    assert any(f"{recommended} workers, as recommended, were not tried" in each for each in found.warnings)
+    assert "Tried here" not in found.recommendation.text
+
+
+def test_a_step_that_takes_a_core_from_the_workers_is_told(forty_photos: Path) -> None:
+    def burns(_batch: Any) -> None:
+        until = time.thread_time() + 0.005
+        while time.thread_time() < until:
+            pass
+
+    cores = sutler._sutler.usable_cores()
+    with make_loader(forty_photos, num_workers=cores) as loader:
+        found = sutler.analyze(loader, burns, time=BRIEF)
+    assert found.findings.facts["step_busy"] > 0.5
+    assert any("The step keeps a processor of this machine busy" in each for each in found.warnings)
+    assert found.recommendation.binding != "order"
 
 
 def test_being_in_line_for_a_processor_is_counted() -> None:

@@ -84,6 +84,11 @@ DIFFERENCES = {
         sutler="They are `SCHED_BATCH` on Linux, unless the trainer or `worker_init_fn` has set another policy.",
         reason="A worker that is woken does not take the trainer's core; its share of all cores is the same.",
     ),
+    "empty_batches": Difference(
+        torch="A batch sampler's empty list is collated: to whatever `collate_fn` makes of it, or to an `IndexError`.",
+        sutler="It is passed over, though `len(loader)` counts it.",
+        reason="There is nothing in it to train on.",
+    ),
     "batches_of_several_workers": Difference(
         torch="One worker prepares all samples of a batch, and the workers take turns.",
         sutler="The workers that are free share a batch, unless a `collate_fn` or `__getitems__` wants all of it.",

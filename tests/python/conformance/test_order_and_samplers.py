@@ -155,6 +155,13 @@ def test_a_batch_sampler_decides_the_batches(load: Callable[..., Any], workers: 
     assert [batch.tolist() for batch in loader] == [[0, 1, 2], [3, 4, 5]]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_empty_batch(load: Callable[..., Any], differs: Callable[[str], bool], workers: int) -> None:
+    loader = load(Numbers(4), batch_sampler=[[1], [], [2]], collate_fn=list, num_workers=workers)
+    assert len(loader) == 3
+    assert list(loader) == ([[1], [2]] if differs("empty_batches") else [[1], [], [2]])
+
+
 def test_batches_of_tuples_and_of_tensors(load: Callable[..., Any]) -> None:
     loader = load(Numbers(6), batch_sampler=[(5, 4), torch.tensor([0])])
     assert [batch.tolist() for batch in loader] == [[5, 4], [0]]

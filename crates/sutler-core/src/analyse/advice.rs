@@ -23,6 +23,9 @@ const HEADROOM: f64 = 1.25;
 /// How far the run may fall behind what its parts can do together. Beyond that, batches wait for single slow samples while others stand by.
 const IN_STEP: f64 = 0.85;
 
+/// A step that keeps a processor busy for more than this part of its time is felt by the workers.
+const STEP_BUSY: f64 = 0.25;
+
 /// How many times as fast as the trainer a loader must be for waits to be nobody's fault.
 const FAR_AHEAD: f64 = 2.0;
 
@@ -95,7 +98,9 @@ impl Facts {
         // Not where it may be chance: what was measured is surely less than the least that its parts can do.
         let falls_behind =
             self.measured.value < IN_STEP * expected && self.measured.high < self.modelled_at_least();
-        if falls_behind && self.workers > 0 && self.stalls.transport < 0.1 {
+        // Nor where the step takes a core from the workers, so that the parts cannot do together what each does alone.
+        let crowded = self.step_busy > STEP_BUSY && self.workers >= self.cores;
+        if falls_behind && !crowded && self.workers > 0 && self.stalls.transport < 0.1 {
             return Ok(self.out_of_step(setting, expected, &shares));
         }
         let ahead = self.prepare.value.min(self.fetch_rate(self.cache_bytes).value) / self.ingest.value;
@@ -367,7 +372,7 @@ fn certainty(error: f64) -> String {
     if error < 1.0 {
         format!("± {}", percent(error))
     } else {
-        "a guess, as the measurements scatter too much to tell".to_owned()
+        "a guess: measurements scatter, or runs were off, by too much to tell".to_owned()
     }
 }
 
@@ -485,6 +490,12 @@ mod tests {
         assert_eq!((advice.binding, advice.code.as_str()), ("order", "order=\"ready\""));
         assert_eq!(late.advise(Setting::Torch).unwrap().code, "in_order=False");
         assert_eq!(late.advise(Setting::Stream).unwrap().code, "in_order=False");
+        let crowded = Facts { step_busy: 1.0, ..late };
+        assert_eq!(
+            crowded.advise(Setting::Native).unwrap().binding,
+            "storage",
+            "the step takes a core from the workers"
+        );
     }
 
     #[test]

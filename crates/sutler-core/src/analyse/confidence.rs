@@ -11,7 +11,7 @@ const STUDENT_T: [f64; 20] = [
 const NORMAL: f64 = 1.96;
 
 /// Whoever does not know a figure to a factor of ten does not know it, and no use is made of how much less it is known.
-const FACTOR_MAX: f64 = 10.0;
+pub(super) const FACTOR_MAX: f64 = 10.0;
 
 /// A figure and between which bounds the truth lies in 95 of 100 cases.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
