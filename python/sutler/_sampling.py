@@ -187,6 +187,11 @@ class Drawing:
             self.ended = True
             return
         numbers = [self._number(index) for index in drawn] if self.in_batches else [self._number(drawn)]
+        if not numbers:
+            number = self._first + len(self._items)
+            raise ValueError(
+                f"batch {number} of the batch sampler is empty; every batch needs at least one sample"
+            )
         items = [self._count(number) for number in numbers]
         self._items.append(items if self.in_batches else items[0])
         self._samples += len(numbers)

@@ -161,8 +161,8 @@ def _what_if(axis: str, points: Sequence[WhatIf], width: int) -> str:
     rows = []
     for point in points:
         row = [
-            point.label,
-            "now" if point.now else "",
+            # In front, where a narrow terminal cuts nothing off.
+            ("now: " if point.now else "") + point.label,
             rate(point.predicted.value),
             spread(point.predicted),
             point.bound_by,
@@ -173,8 +173,8 @@ def _what_if(axis: str, points: Sequence[WhatIf], width: int) -> str:
                 "" if point.miss is None else f"{100 * point.miss:+.1f} %",
             ]
         rows.append(row)
-    names = [AXIS_NAMES[axis][1], "", "predicted", "", "bound by"] + (["run", "off by"] if verified else [])
-    return _table(names, rows, width, right={2, 3, 5, 6})
+    names = [AXIS_NAMES[axis][1], "predicted", "", "bound by"] + (["run", "off by"] if verified else [])
+    return _table(names, rows, width, right={1, 2, 4, 5})
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]], width: int, right: set[int]) -> str:

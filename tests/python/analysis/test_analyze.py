@@ -333,7 +333,7 @@ def test_a_stream_is_analysed_as_far_as_it_can_be() -> None:
         with pytest.raises(ValueError, match="not known how many bytes a sample has"):
             found.what_if(**question)
     # The trainer prepares for itself, so it shares with nobody.
-    assert found.what_if(jobs=100).predicted == found.what_if(jobs=1).predicted
+    assert found.what_if(jobs=100).predicted.value == found.what_if(jobs=1).predicted.value
 
 
 class OneBad:

@@ -86,8 +86,8 @@ DIFFERENCES = {
     ),
     "empty_batches": Difference(
         torch="A batch sampler's empty list is collated: to whatever `collate_fn` makes of it, or to an `IndexError`.",
-        sutler="It is passed over, though `len(loader)` counts it.",
-        reason="There is nothing in it to train on.",
+        sutler="It is a `ValueError` that names the batch.",
+        reason="There is nothing in it to train on, so it is a mistake of the sampler's.",
     ),
     "batches_of_several_workers": Difference(
         torch="One worker prepares all samples of a batch, and the workers take turns.",
