@@ -26,6 +26,9 @@ const IN_STEP: f64 = 0.85;
 /// A step that keeps a processor busy for more than this part of its time is felt by the workers.
 const STEP_BUSY: f64 = 0.25;
 
+/// A worker that is busy for less than this part of its time needs no core of its own.
+const MOSTLY_WAITING: f64 = 0.5;
+
 /// How many times as fast as the trainer a loader must be for waits to be nobody's fault.
 const FAR_AHEAD: f64 = 2.0;
 
@@ -283,7 +286,7 @@ impl Facts {
 
     /// Whether workers spend most of their time waiting for something that is neither storage nor a processor.
     fn mostly_waits(&self) -> bool {
-        self.busy() < 0.5
+        self.busy() < MOSTLY_WAITING
     }
 
     fn noun<'a>(&self, binding: &'a str) -> &'a str {
