@@ -183,7 +183,9 @@ def test_photo_tree_links_each_photo_as_often_as_asked_and_cleans_up(photos: Pat
 
 
 def test_another_contender_begins_in_every_round() -> None:
-    assert ["".join(in_turn("abc", number)) for number in range(4)] == ["abc", "bca", "cab", "abc"]
+    assert ["".join(in_turn("abc", number)) for number in range(4)] == ["abc", "bac", "cab", "acb"]
+    assert all(in_turn("abcd", number)[0] == "abcd"[number % 4] for number in range(8))
+    assert all(sorted(in_turn("abcd", number)) == list("abcd") for number in range(8))
     assert in_turn([], 3) == []
 
 
