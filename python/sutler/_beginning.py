@@ -22,7 +22,7 @@ def begin_epoch(loader: Loader, position: Position) -> tuple[BatchSource, Callab
     """Begins an epoch at a position: its batches, and how to call the rest off."""
     loader._check_open()
     if loader._streams is not None:
-        stream, position.streams = loader._streams.begin(loader, position.streams)
+        stream, position.streams = loader._streams.begin(loader, position.streams, position.epoch)
         return stream, stream.close
     # A sampler that draws otherwise than before is found out here, before anything is started.
     begun = position.consumed > 0 or position.served is not None

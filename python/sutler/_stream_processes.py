@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sutler import _payload, _worker_errors
+from sutler._data_pipes import PipeOrders
 from sutler._processes import WorkerPool
 from sutler._stream_memory import BatchMaps
 from sutler._stream_progress import StreamProgress
@@ -100,13 +101,13 @@ class StreamWorkers:
         """The workers, as multiprocessing knows them."""
         return self._pool.processes
 
-    def begin(self, progress: StreamProgress, batches_ahead: int) -> None:
+    def begin(self, progress: StreamProgress, batches_ahead: int, pipes: PipeOrders | None) -> None:
         """Begins an epoch at some progress, and asks for the first batches."""
         stayed = self.stayed
         self._epoch += 1
         self.unheard = list(range(len(self._channels))) if stayed else []
         for worker, reader in enumerate(progress.readers):
-            self._order(worker, BEGIN, pickle.dumps((reader, progress.dataset_epoch, stayed)))
+            self._order(worker, BEGIN, pickle.dumps((reader, progress.dataset_epoch, stayed, pipes)))
             for _ in range(0 if reader.ended else batches_ahead):
                 self.ask(worker)
 

@@ -21,6 +21,8 @@ class StreamProgress:
     base_seed: int | None = None
     #: The epoch that the dataset was told, where somebody told it one.
     dataset_epoch: int | None = None
+    #: What data pipes are told to draw from; ``None`` until it is drawn, and for other streams.
+    pipe_seed: int | None = None
 
     @classmethod
     def beginning(cls, readers: int, dataset_epoch: int | None) -> StreamProgress:
@@ -63,6 +65,7 @@ def describe_progress(progress: StreamProgress) -> dict[str, Any]:
         "turn": progress.turn,
         "base_seed": progress.base_seed,
         "dataset_epoch": progress.dataset_epoch,
+        "pipe_seed": progress.pipe_seed,
         "workers": [
             {
                 "samples": reader.samples,
@@ -89,14 +92,15 @@ def restore_progress(described: Any) -> StreamProgress:
             )
             for worker in described["workers"]
         )
-        turn, seed, epoch = (described[key] for key in ("turn", "base_seed", "dataset_epoch"))
-        turn = int(turn)
-        seed, epoch = (None if value is None else int(value) for value in (seed, epoch))
+        turn = int(described["turn"])
+        # The last is not in states of releases that knew of no data pipes.
+        numbers = (described["base_seed"], described["dataset_epoch"], described.get("pipe_seed"))
+        seed, epoch, pipe_seed = (None if value is None else int(value) for value in numbers)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the state is damaged: its progress is {described!r}") from error
     if not 0 <= turn < len(readers) or any(reader.samples < 0 for reader in readers):
         raise ValueError(f"the state is damaged: its progress is {described!r}")
-    return StreamProgress(readers, turn, seed, epoch)
+    return StreamProgress(readers, turn, seed, epoch, pipe_seed)
 
 
 def _describe_random(states: RandomStates) -> dict[str, dict[str, str]]:

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from sutler import _worker_errors
+from sutler._data_pipes import PipeOrders
 from sutler._stream_collate import PlacedCollate
 from sutler._stream_memory import NO_SLOT, BatchMemory
 from sutler._stream_random import RandomStates, WorkerRandom
@@ -91,7 +92,14 @@ class StreamWorker:
                     self._memory.take_back(slot, reusable)
                 self._answer()
 
-    def _begin(self, epoch: int, start: ReaderProgress, dataset_epoch: int | None, stayed: bool) -> None:
+    def _begin(
+        self,
+        epoch: int,
+        start: ReaderProgress,
+        dataset_epoch: int | None,
+        stayed: bool,
+        pipes: PipeOrders | None,
+    ) -> None:
         self._epoch = epoch
         if stayed:
             drawn = self._random.states()
@@ -104,6 +112,8 @@ class StreamWorker:
             options = self._options
             try:
                 tell_epoch(self._dataset, dataset_epoch)
+                if pipes is not None:
+                    pipes.tell(self._dataset, options.worker, options.num_workers)
                 self._reader = StreamReader(
                     self._dataset, options.batch_size, options.drop_last, options.collate, start, self._random
                 )

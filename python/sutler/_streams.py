@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sutler._backend import draw_seed
 from sutler._cuda import BATCHES_AHEAD, make_pinner
+from sutler._data_pipes import PipeOrders, common_seed, is_data_pipe
 from sutler._figures import TrainerFigures
 from sutler._stream_collate import NumpyCollate, TorchCollate
 from sutler._stream_figures import MeasuredStream
@@ -211,24 +212,43 @@ class StreamBackend:
         """The progress of an epoch that has not begun."""
         return StreamProgress.beginning(max(1, num_workers), self._dataset_epoch)
 
-    def begin(self, loader: Loader, progress: StreamProgress | None) -> tuple[MeasuredStream, StreamProgress]:
+    def begin(
+        self, loader: Loader, progress: StreamProgress | None, epoch: int
+    ) -> tuple[MeasuredStream, StreamProgress]:
         """Begins an epoch, or goes on with one of an earlier run; with its progress, which has the seeds by now."""
         progress = progress or self.beginning(loader.num_workers)
         if progress.dataset_epoch is not None:
             self.set_epoch(progress.dataset_epoch)
+        pipes, progress = self._order_pipes(loader, progress, epoch)
         stream: InlineStream | WorkerStream
         options = _worker_options(loader)
         pin = make_pinner(loader.pin_memory, loader.device)
         if loader.num_workers == 0:
+            if pipes is not None:
+                pipes.tell(self._dataset, 0, 1)
             stream = InlineStream(options, self._dataset, progress, pin)
         else:
             workers = self._take(loader, options, progress.base_seed)
             if not workers.stayed:  # else their seeds are of no use without what they have drawn since
                 progress = replace(progress, base_seed=workers.base_seed)
-            workers.begin(progress, loader.prefetch_factor)
+            workers.begin(progress, loader.prefetch_factor, pipes)
             ready = loader.order == "ready"
             stream = WorkerStream(workers, progress, ready, loader.timeout, pin, self._give_back)
         return MeasuredStream(stream, progress.samples, self.figures), progress
+
+    def _order_pipes(
+        self, loader: Loader, progress: StreamProgress, epoch: int
+    ) -> tuple[PipeOrders | None, StreamProgress]:
+        """What data pipes are told in this epoch, if the stream is made of them, and progress with their seed."""
+        if not is_data_pipe(self._dataset):
+            return None, progress
+        rank, world_size = loader._place()
+        seed = progress.pipe_seed
+        if seed is None and world_size > 1:
+            seed = common_seed(loader.seed, epoch)
+        elif seed is None:
+            seed = draw_seed(loader.generator, loader.seed)
+        return PipeOrders(seed, rank, world_size), replace(progress, pipe_seed=seed)
 
     def _take(self, loader: Loader, options: StreamOptions, base_seed: int | None) -> StreamWorkers:
         """Workers that stayed, unless an epoch that was not left has them, or it is some others we need.

@@ -25,6 +25,7 @@ from sutler._arguments import (
 )
 from sutler._backend import Backend, BatchSource, ProcessBackend, length_of, make_backend
 from sutler._beginning import begin_epoch
+from sutler._data_pipes import is_data_pipe, shuffle_pipes
 from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
 from sutler._epoch import EpochIterator, Position
 from sutler._epoch_batches import check_samples
@@ -181,6 +182,8 @@ class Loader(Generic[BatchType_co]):
         self.output = resolve_output(output)
         self.order = choose_order(order, in_order)
         device = read_device(device, self.output)
+        if is_data_pipe(dataset):
+            dataset, shuffle = shuffle_pipes(dataset, shuffle), None
         if is_stream(dataset):
             check_stream_arguments(
                 shuffle=shuffle,
@@ -266,7 +269,7 @@ class Loader(Generic[BatchType_co]):
         self._place = place_in_job(rank, world_size)
         if world_size is not None and (sampler is not None or batch_sampler is not None):
             warn_of_undivided(batch_sampler if sampler is None else sampler, world_size, stacklevel=2)
-        if world_size is not None and world_size > 1 and is_stream(dataset):
+        if world_size is not None and world_size > 1 and is_stream(dataset) and not is_data_pipe(dataset):
             warn_of_undivided_stream(dataset, stacklevel=2)
         self.cache = read_cache(cache)
         if self.cache is not None and agent is None:

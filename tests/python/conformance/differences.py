@@ -145,6 +145,11 @@ DIFFERENCES = {
         sutler="It is a stream, whatever its class.",
         reason="What it has says what it is, and a dataset need not import PyTorch.",
     ),
+    "pipes_that_do_not_shuffle": Difference(
+        torch="`shuffle=True` with data pipes of which none shuffles warns that one is added, and adds none.",
+        sutler="It warns, and one is added.",
+        reason="What was asked for, and said to be done, is done.",
+    ),
     "tensors_in_shared_memory": Difference(
         torch="Tensors that come from workers are in PyTorch's shared memory: `is_shared()` is true.",
         sutler="`is_shared()` is false; `share_memory_()` and PyTorch's queues copy them there, as any other tensor.",
