@@ -209,6 +209,11 @@ class EpochIterator(Iterator[Any]):
         if self._started:
             self._call_off()
 
+    def _shutdown_workers(self) -> None:
+        """Ends the epoch, and with it workers that do not stay; trainers know the name from PyTorch's iterators."""
+        self._ended = True
+        self.close()
+
 
 def _call_off(owner: int, call_off: Callable[[], None], prefetcher: DevicePrefetcher | None) -> None:
     if owner == os.getpid():

@@ -141,6 +141,10 @@ class Loader(Generic[BatchType_co]):
         10
     """
 
+    #: Where PyTorch keeps an iterator together with workers that stay, which some trainers end through it. Here workers
+    #: stay without one, so there is nothing for them to end.
+    _iterator = None
+
     def __init__(
         self,
         dataset: Any,

@@ -96,7 +96,7 @@ DIFFERENCES = {
     ),
     "iterator_internals": Difference(
         torch="Iterators have private attributes for queues, fetchers and threads, such as `_index_queues`.",
-        sutler="Of those there is `_workers` alone, the worker processes.",
+        sutler="Of those there are `_workers`, the worker processes, and `_shutdown_workers()`, which ends the epoch.",
         reason="Nothing else has a counterpart: there are no queues, and the pinning thread is the copying thread.",
     ),
     "no_subclass": Difference(

@@ -294,6 +294,20 @@ def test_what_is_known_of_the_workers(load: Callable[..., Any], differs: Callabl
             assert worker.exitcode == 0
 
 
+def test_workers_can_be_shut_down_by_the_private_name_for_it(load: Callable[..., Any]) -> None:
+    for dataset in (Numbers(16), Stream(16)):
+        loader = load(dataset, num_workers=2, batch_size=2)
+        assert loader._iterator is None
+        iterator = iter(loader)
+        workers = iterator._workers
+        next(iterator)
+        iterator._shutdown_workers()
+        for worker in workers:
+            worker.join(processes.PATIENCE)
+            assert not worker.is_alive()
+        assert len(list(loader)) == (8 if isinstance(dataset, Numbers) else 16)
+
+
 def test_a_worker_init_fn_that_is_set_later_counts(load: Callable[..., Any]) -> None:
     class Told(Numbers):
         told = -1
