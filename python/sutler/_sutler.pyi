@@ -11,6 +11,9 @@ from sutler._agent import AgentChoice
 
 __all__ = [
     "FIRST_KEYED",
+    "GAIN_MIN",
+    "MOSTLY_WAITING",
+    "STEP_BUSY",
     "Array",
     "Batch",
     "Cache",
@@ -62,6 +65,12 @@ __all__ = [
 
 __version__: str
 FIRST_KEYED: int
+#: A gain below this is lost in what measurements leave open.
+GAIN_MIN: float
+#: A worker that is busy for less than this part of its time needs no core of its own.
+MOSTLY_WAITING: float
+#: A step that keeps a processor busy for more than this part of its time is felt by the workers.
+STEP_BUSY: float
 
 @final
 class Array:

@@ -268,6 +268,9 @@ mod _sutler {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("FIRST_KEYED", sutler_engine::FIRST_KEYED)?;
+        module.add("GAIN_MIN", sutler_core::analyse::GAIN_MIN)?;
+        module.add("MOSTLY_WAITING", sutler_core::analyse::MOSTLY_WAITING)?;
+        module.add("STEP_BUSY", sutler_core::analyse::STEP_BUSY)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -35,8 +35,6 @@ from sutler.loader import Loader
 
 #: Of the memory that is free, what a recommended cache may take: trainers need some of it, too.
 MEMORY_FOR_CACHE = 0.8
-#: A gain below this is none.
-WORTH_IT = 1.05
 #: Where a loader prepares more than this many times what the trainer takes, no transform is worth leaving out.
 AMPLE = 2.0
 
@@ -193,7 +191,7 @@ def _as_tried(advice: Recommendation, questions: what_ifs.Questions, measured: f
     if run is None:
         return advice
     gain = run / measured
-    verdict = "" if gain >= WORTH_IT else ", so it does not help"
+    verdict = "" if gain >= _sutler.GAIN_MIN else ", so it does not help"
     told = f"{advice.text} Tried here it gave {wording.rate(run)}, {gain:.2f} times as many{verdict}."
     return replace(advice, text=told, gain=gain)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sutler import _sutler
 from sutler.analysis.passes import Series
 from sutler.analysis.wording import duration, spread
 from sutler.errors import Failure
@@ -14,8 +15,6 @@ STEP_LATE_MAX = 1.1
 PAUSE_LATE = 1e-4
 
 
-#: A step that keeps a processor busy for more than this part of its time is felt by the workers.
-STEP_BUSY = 0.25
 #: How many times as long as it was given an analysis may take before that is worth a sentence; and how many seconds
 #: longer.
 LONGER, LONGER_SECONDS = 1.5, 3.0
@@ -138,7 +137,7 @@ def of_crowd(step_busy: float, workers: int, cores: int) -> list[str]:
         >>> of_crowd(0.97, 2, 4), of_crowd(0.01, 2, 2)
         ([], [])
     """
-    if step_busy <= STEP_BUSY or workers < cores:
+    if step_busy <= _sutler.STEP_BUSY or workers < cores:
         return []
     return [
         f"The step keeps a processor of this machine busy for {100 * step_busy:.0f} % of its time, and there are as "

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from sutler import _sutler
 from sutler.analysis import what_ifs
 from sutler.analysis.benches import Config, Probe
 from sutler.analysis.measuring import REPEATS_MAX, ROUNDS_TO_VERIFY, Measurement, Phase
@@ -23,8 +24,6 @@ CACHED = (0.25, 0.5, 0.75)
 SLOWER = (0.25, 0.5)
 #: Of the time of an analysis, what each verified configuration may take.
 PART = 0.06
-#: A worker that is busy for less than this part of its time needs no core of its own.
-MOSTLY_WAITING = 0.5
 
 #: A machine that gives this much more or less of the same is not the same any more.
 DRIFT_MAX = 0.05
@@ -183,7 +182,7 @@ def _cores(
     notes: list[str],
 ) -> tuple[WhatIf, ...]:
     alone = facts["prepare_alone"] or facts["prepare"]
-    waits = (facts["work_s"] or 1.0) * alone["value"] < MOSTLY_WAITING
+    waits = (facts["work_s"] or 1.0) * alone["value"] < _sutler.MOSTLY_WAITING
     most = max(8, facts["cores"]) if waits else facts["cores"]
     recommended = amounts.get("workers")
     if recommended is not None and not _enough_for(measurement, int(recommended)):

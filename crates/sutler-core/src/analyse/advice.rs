@@ -12,7 +12,7 @@ use super::{Change, Facts, FactsError, cache_needed, cores_needed, storage_neede
 const WAITING_MIN: f64 = 0.05;
 
 /// A gain below this is lost in what measurements leave open.
-const GAIN_MIN: f64 = 1.05;
+pub const GAIN_MIN: f64 = 1.05;
 
 /// Of what the best change brings, what a cheaper one must bring to be preferred.
 const GOOD_ENOUGH: f64 = 0.9;
@@ -24,10 +24,10 @@ const HEADROOM: f64 = 1.25;
 const IN_STEP: f64 = 0.85;
 
 /// A step that keeps a processor busy for more than this part of its time is felt by the workers.
-const STEP_BUSY: f64 = 0.25;
+pub const STEP_BUSY: f64 = 0.25;
 
 /// A worker that is busy for less than this part of its time needs no core of its own.
-const MOSTLY_WAITING: f64 = 0.5;
+pub const MOSTLY_WAITING: f64 = 0.5;
 
 /// How many times as fast as the trainer a loader must be for waits to be nobody's fault.
 const FAR_AHEAD: f64 = 2.0;

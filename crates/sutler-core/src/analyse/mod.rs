@@ -18,7 +18,7 @@ mod missed;
 mod needed;
 mod stalls;
 
-pub use advice::{Advice, Setting};
+pub use advice::{Advice, GAIN_MIN, MOSTLY_WAITING, STEP_BUSY, Setting};
 pub use confidence::Known;
 pub use facts::{Change, Facts, FactsError, Outlook};
 pub use missed::Missed;

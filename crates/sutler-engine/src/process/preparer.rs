@@ -330,7 +330,8 @@ impl ProcessPreparer {
         let advice = if self.link.as_ref().is_some_and(Link::is_thread) {
             "Have the dataset raise an Exception instead, which is reported with its traceback"
         } else {
-            "Look for an out-of-memory kill or a crash in native code; num_workers=0 prepares it in this process"
+            "Look for an out-of-memory kill, a crash in native code or a call of exit(); num_workers=0 prepares it in this \
+             process"
         };
         let reason =
             format!("DataLoader worker {worker} {story} while it prepared this sample{detail}. {advice}");
