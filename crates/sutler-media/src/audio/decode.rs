@@ -6,10 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoderOptions};
 use symphonia::core::errors::Error as SymphoniaError;
 use symphonia::core::formats::{FormatOptions, FormatReader, Track, TrackType};
-use symphonia::core::io::MediaSourceStream;
+use symphonia::core::io::{MediaSource, MediaSourceStream, ReadOnlySource};
 use symphonia::default::formats::{FlacReader, MpaReader, OggReader};
 
 use super::format::tag_bytes;
+use super::pipeline::RATE_MAX;
 use super::{AudioError, Clip, Format, sniff, wav};
 
 /// What is refused.
@@ -37,23 +38,51 @@ pub struct Header {
     pub rate: u32,
     /// How many channels there are.
     pub channels: u16,
-    /// How many values each channel has, where the file says so. An MP3 without a table of contents only lets it be guessed.
+    /// How many values each channel has, where that is known.
     pub frames: Option<u64>,
 }
 
-/// Reads the header of a file. It decodes nothing.
+/// An MP3 may be so many values shorter than it says, which is one frame: some encoders count the one that says it.
+const UNCOUNTED: u64 = 1152;
+
+/// Reads the header of a file. It decodes nothing, but goes through a file that does not say how long it is.
 ///
 /// # Errors
 /// When the file is none that could be decoded.
 pub fn probe(bytes: &[u8]) -> Result<Header, AudioError> {
-    match format_of(bytes)? {
-        Format::Wav => wav::probe(bytes),
+    let format = format_of(bytes)?;
+    let header = match format {
+        Format::Wav => wav::probe(bytes)?,
         format => guarded(format, || {
-            let reader = open(format, bytes)?;
+            let mut reader = open(format, bytes)?;
             let (track, parameters) = track_of(format, &*reader)?;
-            header(format, track, parameters)
-        }),
+            let said = header(format, track, parameters)?;
+            let id = track.id;
+            let frames = said.frames.or_else(|| count_frames(&mut *reader, id));
+            Ok(Header { frames, ..said })
+        })?,
+    };
+    check_rate(format, header.rate)?;
+    Ok(header)
+}
+
+/// How many values each channel of a track has, by going through it; `None` where that cannot be done to its end.
+fn count_frames(reader: &mut dyn FormatReader, track: u32) -> Option<u64> {
+    let mut frames = 0u64;
+    while let Some(packet) = reader.next_packet().ok()? {
+        if packet.track_id == track {
+            frames = frames.checked_add(packet.dur.get())?;
+        }
     }
+    Some(frames)
+}
+
+/// Refuses what no file can mean, since resampling it takes for ever.
+fn check_rate(format: Format, rate: u32) -> Result<(), AudioError> {
+    if rate > RATE_MAX {
+        return Err(AudioError::corrupt(format, format!("the header claims {rate} values a second")));
+    }
+    Ok(())
 }
 
 /// The header of a file of which only the first bytes are at hand, where they say all.
@@ -61,22 +90,23 @@ pub fn probe(bytes: &[u8]) -> Result<Header, AudioError> {
 pub fn header_from_start(start: &[u8], file_bytes: u64) -> Option<Header> {
     match sniff(start)? {
         Format::Wav => wav::header_from_start(start, file_bytes),
-        Format::Flac => stream_info(start),
+        Format::Flac => stream_info(start.get(tag_bytes(start)..)?),
         Format::Mp3 | Format::Ogg => None,
     }
 }
 
-/// The first block of a FLAC file: 20 bits of sample rate, 3 of channels, 5 of depth and 36 of length from byte 18 on.
+/// The first block of a FLAC file: 20 bits of sample rate, 3 of channels, 5 of depth and 36 of length from byte 18 on. `None` also
+/// where the length is not said.
 fn stream_info(start: &[u8]) -> Option<Header> {
     let is_first = *start.get(4)? & 0x7f == 0;
     let words = start.get(18..26).filter(|_| is_first)?.first_chunk::<8>()?;
     let packed = u64::from_be_bytes(*words);
-    let frames = packed & ((1 << 36) - 1);
+    let frames = Some(packed & ((1 << 36) - 1)).filter(|frames| *frames > 0)?;
     Some(Header {
         format: Format::Flac,
         rate: (packed >> 44) as u32,
         channels: (packed >> 41 & 7) as u16 + 1,
-        frames: (frames > 0).then_some(frames),
+        frames: Some(frames),
     })
 }
 
@@ -92,6 +122,7 @@ pub(super) fn decode(
         Format::Wav => wav::decode(bytes, limits, clip)?,
         _ => guarded(format, || decode_packets(format, bytes, limits, packet, clip))?,
     }
+    check_rate(format, clip.rate)?;
     Ok(format)
 }
 
@@ -110,7 +141,14 @@ fn guarded<T>(format: Format, work: impl FnOnce() -> Result<T, AudioError>) -> R
 
 fn open(format: Format, bytes: &[u8]) -> Result<Box<dyn FormatReader + '_>, AudioError> {
     let sound = bytes.get(tag_bytes(bytes)..).unwrap_or_default();
-    let stream = MediaSourceStream::new(Box::new(Cursor::new(sound)), Default::default());
+    let sound = Cursor::new(sound);
+    // Where it can look ahead, the reader of MP3 guesses a length from the first frames if none is said, and cuts off what lies
+    // beyond.
+    let source: Box<dyn MediaSource + '_> = match format {
+        Format::Mp3 => Box::new(ReadOnlySource::new(sound)),
+        _ => Box::new(sound),
+    };
+    let stream = MediaSourceStream::new(source, Default::default());
     let options = FormatOptions::default();
     let opened: Result<Box<dyn FormatReader + '_>, SymphoniaError> = match format {
         Format::Flac => FlacReader::try_new(stream, options).map(|reader| Box::new(reader) as _),
@@ -166,9 +204,7 @@ fn decode_packets(
     let mut reader = open(format, bytes)?;
     let (track, parameters) = track_of(format, &*reader)?;
     let header = header(format, track, parameters)?;
-    // Only a guess where the file is an MP3, and so no reason to refuse it.
-    let promised = header.frames.filter(|_| format != Format::Mp3);
-    limits.check(promised.unwrap_or(0), header.channels)?;
+    limits.check(header.frames.unwrap_or(0), header.channels)?;
     let id = track.id;
     let mut decoder = symphonia::default::get_codecs()
         .make_audio_decoder(parameters, &AudioDecoderOptions::default())
@@ -203,7 +239,8 @@ fn decode_packets(
         limits.check((clip.values.len() / channels) as u64, header.channels)?;
     }
     let frames = (clip.values.len() / channels) as u64;
-    if promised.is_some_and(|promised| frames < promised) {
+    let uncounted = if format == Format::Mp3 { UNCOUNTED } else { 0 };
+    if header.frames.is_some_and(|promised| frames.saturating_add(uncounted) < promised) {
         return Err(AudioError::truncated(format, bytes));
     }
     if frames == 0 && format == Format::Mp3 {

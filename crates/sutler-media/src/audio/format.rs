@@ -41,7 +41,11 @@ pub fn sniff(bytes: &[u8]) -> Option<Format> {
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => Some(Format::Wav),
         [b'f', b'L', b'a', b'C', ..] => Some(Format::Flac),
         [b'O', b'g', b'g', b'S', ..] => Some(Format::Ogg),
-        [b'I', b'D', b'3', ..] => Some(Format::Mp3),
+        // A tag is most often an MP3's. What it is of comes after it.
+        [b'I', b'D', b'3', ..] => match bytes.get(tag_bytes(bytes)..) {
+            Some([b'f', b'L', b'a', b'C', ..]) => Some(Format::Flac),
+            _ => Some(Format::Mp3),
+        },
         // Eleven bits of synchronisation, a version that exists, and layer III.
         [0xff, second, ..] if second & 0xe0 == 0xe0 && second & 0x18 != 0x08 && second & 0x06 == 0x02 => {
             Some(Format::Mp3)
@@ -73,6 +77,7 @@ mod tests {
         assert_eq!(sniff(b"fLaC\0"), Some(Format::Flac));
         assert_eq!(sniff(b"OggS\0"), Some(Format::Ogg));
         assert_eq!(sniff(b"ID3\x04"), Some(Format::Mp3));
+        assert_eq!(sniff(b"ID3\x04\0\0\0\0\0\x02..fLaC"), Some(Format::Flac));
         assert_eq!(sniff(b"\xff\xfb\x90"), Some(Format::Mp3));
         assert_eq!(sniff(b"\xff\xd8\xff\xe0"), None, "a JPEG");
         assert_eq!(sniff(b"\xff\xf1\x50"), None, "AAC in ADTS has layer 0");

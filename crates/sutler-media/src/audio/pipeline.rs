@@ -5,7 +5,7 @@ use sutler_core::SampleRng;
 use super::op::{Kernel, Op};
 
 /// Sample rates that exist, with room to spare.
-const RATE_MAX: u32 = 1_536_000;
+pub(super) const RATE_MAX: u32 = 1_536_000;
 /// The longest transform: four seconds at 16 kHz.
 const FFT_MAX: u32 = 1 << 16;
 const MELS_MAX: u32 = 4096;
