@@ -29,6 +29,11 @@ def wants_threads(context: Any) -> bool:
     return context == THREAD or (context is None and not getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
+def runs_in_turns(context: Any) -> bool:
+    """Whether workers are threads that an interpreter lock lets run Python one at a time."""
+    return wants_threads(context) and getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
 class ThreadPool:
     """The worker threads of one loader, and the sockets to them."""
 

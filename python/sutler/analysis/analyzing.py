@@ -129,6 +129,8 @@ def analyze(
     warnings = longer + measured.warnings + _limits(bench)
     if not bench.shareable:
         warnings.append(doubts.ALONE)
+    if bench.in_turns and bench.workers > 1:
+        warnings.append(doubts.IN_TURNS)
     if measurement.keeps_prepared:
         warnings.append(doubts.CACHE_AS_IT_IS)
     if isinstance(step, (int, float)):
@@ -169,8 +171,10 @@ def analyze(
 def _recommendation(measurement: Measurement, facts: dict[str, Any]) -> Recommendation:
     if len(measurement.sizes) == 1:
         return Recommendation(doubts.ONE_BATCH, binding="unknown", change="", code="", gain=1.0)
-    # Of these nobody can say what a larger cache would bring, so none is recommended.
-    setting = "stream" if measurement.streams or measurement.keeps_prepared else measurement.bench.kind
+    setting = "stream" if measurement.streams else measurement.bench.kind
+    if measurement.keeps_prepared:
+        # Of these nobody can say what a larger cache would bring, so none is recommended.
+        facts = {**facts, "memory_bytes": 0.0}
     return Recommendation(**json.loads(_sutler.advise(json.dumps(facts), setting)))
 
 
@@ -193,7 +197,7 @@ def _as_tried(advice: Recommendation, questions: what_ifs.Questions, measured: f
     gain = run / measured
     verdict = "" if gain >= _sutler.GAIN_MIN else ", so it does not help"
     told = f"{advice.text} Tried here it gave {wording.rate(run)}, {gain:.2f} times as many{verdict}."
-    return replace(advice, text=told, gain=gain)
+    return replace(advice, text=told, gain=gain, tried=True)
 
 
 def bench_for(loader: Any) -> Bench:

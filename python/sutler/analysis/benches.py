@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -117,6 +118,12 @@ class Bench(ABC):
     cache_bytes: int = 0
     #: Whether an agent could prepare its samples, for several jobs.
     shareable: bool = False
+    #: Whether workers are threads of one interpreter that runs Python in turn.
+    in_turns: bool = False
+    #: Whether batches are made of what is ready.
+    ready: bool = False
+    #: Whether workers stay from epoch to epoch.
+    stay: bool = True
     dataset: Any
 
     @abstractmethod
@@ -144,6 +151,20 @@ class Bench(ABC):
         """The names of the transforms that could be left out."""
         steps = getattr(getattr(self.dataset, "transform", None), "transforms", None)
         return [type(step).__name__ for step in steps] if isinstance(steps, (list, tuple)) else []
+
+
+@contextlib.contextmanager
+def keeping_random_state() -> Iterator[None]:
+    """Leaves PyTorch's generator as it was, where there is one."""
+    random = getattr(sys.modules.get("torch"), "random", None)
+    if random is None:
+        yield
+        return
+    state = random.get_rng_state()
+    try:
+        yield
+    finally:
+        random.set_rng_state(state)
 
 
 def without_moving(sampler: Any, dataset: Any) -> Any:

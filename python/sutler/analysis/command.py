@@ -46,6 +46,10 @@ def _run(arguments: dict[str, Any]) -> None:
                 writable(arguments[option])
             except OSError as error:
                 raise type(error)(f"--{option}: {error}") from None
+    if arguments["html"] is not None and arguments["html"] == arguments["trace"]:
+        raise ValueError(
+            f"--html and --trace name the same file, {arguments['html']}; one would overwrite the other"
+        )
     job = arguments["job"]
     batch_size = job["batch_size"]
     if arguments["accelerator"] is not None:

@@ -34,6 +34,13 @@ ALONE = (
     "this dataset were one of those; as it is, every job prepares for itself."
 )
 
+#: Where workers are threads and there is an interpreter lock.
+IN_TURNS = (
+    "Workers are threads of one interpreter, which run Python one at a time: more of them, or more cores, help only as "
+    "far as samples wait for something or are made outside of Python. Leave multiprocessing_context out to have "
+    "processes, which do not wait for one another."
+)
+
 
 #: Where a recommendation would be about a run that nobody makes.
 ONE_BATCH = (

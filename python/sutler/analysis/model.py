@@ -168,6 +168,8 @@ class Recommendation:
     gain: float
     #: The change in figures, by what is changed: ``workers``, ``cores``, ``cache_bytes``, ``storage_bytes_per_s``.
     amounts: dict[str, float] = field(default_factory=dict)
+    #: Whether the change was run, so that the gain is what that gave and no prediction.
+    tried: bool = False
 
     def __str__(self) -> str:
         return self.text

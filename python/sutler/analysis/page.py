@@ -148,7 +148,13 @@ def _verdict(findings: Findings) -> Element:
         class_="tiles",
     )
     if recommendation.gain > 1.005:
-        tiles.add(_tile("To be gained", f"× {recommendation.gain:.2f}", "predicted"))
+        tiles.add(
+            _tile(
+                "To be gained",
+                f"× {recommendation.gain:.2f}",
+                "tried" if recommendation.tried else "predicted",
+            )
+        )
     return _section("verdict", "Verdict", tiles, *_recommended(recommendation))
 
 

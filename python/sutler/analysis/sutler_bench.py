@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from sutler import _sutler
+from sutler._threads import runs_in_turns
 from sutler.analysis.benches import (
     Batches,
     Bench,
     Config,
     Probe,
+    keeping_random_state,
     ready_samples,
     without_moving,
     without_transform,
@@ -47,7 +49,9 @@ class SutlerProbe(Probe):
             set_rate(self.loader.dataset, self.storage_bytes_per_s)
 
     def _iterate(self) -> Iterator[Any]:
-        return iter(self.loader)
+        # Workers' seeds are drawn from PyTorch's generator, which the user's training is to find as it was.
+        with keeping_random_state():
+            return iter(self.loader)
 
     def close(self) -> None:
         """Ends its workers."""
@@ -120,6 +124,10 @@ class SutlerBench(Bench):
         self._cache: Cache | None = wanted
         self.cache_bytes = wanted.memory if wanted is not None else 0
         self.batch_size = loader.batch_size or 1
+        self.ready = loader.order != "strict"
+        if self.kind != "native":
+            self.stay = loader.persistent_workers
+            self.in_turns = runs_in_turns(loader.multiprocessing_context)
 
     @property
     def has_agent(self) -> bool:

@@ -12,6 +12,7 @@ from sutler.analysis.benches import (
     Bench,
     Config,
     Probe,
+    keeping_random_state,
     ready_samples,
     without_moving,
     without_transform,
@@ -51,6 +52,8 @@ class TorchBench(Bench):
         place = getattr(loader.dataset, "root", None)
         self.name = f"{type(loader.dataset).__name__} {place}" if place else type(loader.dataset).__name__
         self.workers = loader.num_workers
+        self.ready = not getattr(loader, "in_order", True)
+        self.stay = loader.persistent_workers
         self.batch_size = loader.batch_size or 1
 
     @property
@@ -62,11 +65,8 @@ class TorchBench(Bench):
         """The first batches as the user's loader would draw them."""
         if self._streams:
             return []
-        import torch
-
         # Samplers draw from PyTorch's generator, or from one of their own; neither is to notice.
-        state = torch.random.get_rng_state()
-        try:
+        with keeping_random_state():
             if self._loader.batch_sampler is not None:
                 sampler = without_moving(self._loader.batch_sampler, self.dataset)
                 drawn = [list(batch) for batch in itertools.islice(iter(sampler), count)]
@@ -77,8 +77,6 @@ class TorchBench(Bench):
                         iter(without_moving(self._loader.sampler, self.dataset)), count
                     )
                 ]
-        finally:
-            torch.random.set_rng_state(state)
         if self._loader.batch_size is None:  # somebody else decides
             self.batch_size = max((len(batch) for batch in drawn), default=1)
         return drawn

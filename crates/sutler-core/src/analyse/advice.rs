@@ -6,10 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::facts::FAR_AHEAD;
 use super::{Change, Facts, FactsError, cache_needed, cores_needed, storage_needed};
-
-/// Below this part of the time, waiting is not worth anybody's while: MLPerf Storage lets accelerators idle twice as long.
-const WAITING_MIN: f64 = 0.05;
 
 /// A gain below this is lost in what measurements leave open.
 pub const GAIN_MIN: f64 = 1.05;
@@ -28,9 +26,6 @@ pub const STEP_BUSY: f64 = 0.25;
 
 /// A worker that is busy for less than this part of its time needs no core of its own.
 pub const MOSTLY_WAITING: f64 = 0.5;
-
-/// How many times as fast as the trainer a loader must be for waits to be nobody's fault.
-const FAR_AHEAD: f64 = 2.0;
 
 /// How many times as many cores as there are may be recommended: nobody has a hundred times as many, and what so many would bring is
 /// anybody's guess.
@@ -83,7 +78,7 @@ impl Facts {
     pub fn advise(&self, setting: Setting) -> Result<Advice, FactsError> {
         let now = self.predict(&Change::default())?;
         let shares = self.shares();
-        if self.stalls.waiting() < WAITING_MIN {
+        if !self.is_felt() {
             return Ok(Advice {
                 text: format!(
                     "The accelerator binds, as it should: it works {} of the time, and the loader keeps up with it. A faster loader \
@@ -103,10 +98,12 @@ impl Facts {
             self.measured.value < IN_STEP * expected && self.measured.high < self.modelled_at_least();
         // Nor where the step takes a core from the workers, so that the parts cannot do together what each does alone.
         let crowded = self.step_busy > STEP_BUSY && self.workers >= self.cores;
-        if falls_behind && !crowded && self.workers > 0 && self.stalls.transport < 0.1 {
+        // A single worker has nobody to wait for.
+        let orderly = self.workers > 1 && !self.ready;
+        if falls_behind && !crowded && orderly && self.stalls.transport < 0.1 {
             return Ok(self.out_of_step(setting, expected, &shares));
         }
-        let ahead = self.prepare.value.min(self.fetch_rate(self.cache_bytes).value) / self.ingest.value;
+        let ahead = self.loader_ahead();
         if now.bound_by == "device" && ahead >= FAR_AHEAD {
             return Ok(Advice {
                 text: format!(
@@ -121,9 +118,11 @@ impl Facts {
                 gain: 1.0,
             });
         }
-        let binding = if now.bound_by == "device" { self.largest_stall().1 } else { now.bound_by };
+        let binding = now.bound_by;
+        // What would do is reckoned with what fits the run, as what it brings is.
+        let fitted = self.fitted().facts;
         let mut best: Option<(Candidate, f64)> = None;
-        for tier in [self.settings(setting), self.hardware(binding)] {
+        for tier in [fitted.settings(setting), fitted.hardware(binding)] {
             for candidate in tier {
                 let reached = self.predict(&candidate.change)?.samples_per_s.value / now.samples_per_s.value;
                 let improves = best.as_ref().is_none_or(|(_, gain)| reached * GOOD_ENOUGH > *gain);
@@ -206,7 +205,7 @@ impl Facts {
 
     /// What can be changed in the loader's code, the cheapest first.
     fn settings(&self, setting: Setting) -> Vec<Candidate> {
-        let workers = self.more_workers();
+        let workers = self.more_workers(setting);
         let cache = self.larger_cache(setting, self.prepare.value);
         // With more workers there is use for a larger cache than without.
         let both = workers.as_ref().and_then(|more| {
@@ -238,10 +237,11 @@ impl Facts {
                 });
             }
         }
-        if binding == "processors" {
+        if binding == "processors" && !self.in_turns {
             let fetched = self.fetch_rate(self.cache_bytes).value;
-            let wanted = cores_needed(self.alone().value, HEADROOM * self.ingest.value.min(fetched));
             let present = self.cores.max(self.workers);
+            let each = self.alone().value.min(self.prepare_with(present, present).value / f64::from(present));
+            let wanted = cores_needed(each, HEADROOM * self.ingest.value.min(fetched));
             let cores = wanted.min(present.saturating_mul(MORE_CORES_MAX));
             if cores > present {
                 let short = if cores < wanted {
@@ -263,10 +263,11 @@ impl Facts {
     }
 
     /// As many workers as there is use for, on the processors there are.
-    fn more_workers(&self) -> Option<Candidate> {
+    fn more_workers(&self, setting: Setting) -> Option<Candidate> {
         let useful = cores_needed(self.alone().value, HEADROOM * self.ingest.value);
         // A worker that waits for something leaves its processor to others.
-        let fit = (f64::from(self.cores) / self.busy()).floor() as u32;
+        let processors = if self.in_turns { 1 } else { self.cores };
+        let fit = (f64::from(processors) / self.busy()).floor() as u32;
         let workers = useful.min(fit);
         // Loaders warn of more workers than cores, whatever those do.
         let why = if workers > self.cores {
@@ -277,10 +278,21 @@ impl Facts {
         } else {
             String::new()
         };
+        let share = if setting == Setting::Stream {
+            ", each of which goes through a copy of its own, so let __iter__ take the share that get_worker_info() tells"
+        } else {
+            ""
+        };
+        // Short epochs would be spent with starting them.
+        let code = if self.stay {
+            format!("num_workers={workers}")
+        } else {
+            format!("num_workers={workers}, persistent_workers=True")
+        };
         (workers > self.workers).then(|| Candidate {
             change: Change { workers: Some(workers), ..Change::default() },
-            words: format!("{workers} workers instead of {}{why}", self.workers),
-            code: format!("num_workers={workers}"),
+            words: format!("{workers} workers instead of {}{why}{share}", self.workers),
+            code,
         })
     }
 
@@ -327,18 +339,23 @@ impl Facts {
         let bytes = whole(needed.min(self.memory_bytes));
         (bytes > self.cache_bytes).then(|| {
             let size = size(bytes);
-            let code = match setting {
-                Setting::Torch => format!("sutler.Loader(..., cache=\"{size}\")"),
-                _ => format!("cache=\"{size}\""),
-            };
-            Candidate {
-                change: Change { cache_bytes: Some(bytes), ..Change::default() },
-                words: format!(
-                    "a cache of {size}, which keeps {} of the samples",
-                    percent(self.cached(bytes))
+            let kept = percent(self.cached(bytes));
+            let (words, code) = match setting {
+                Setting::Native | Setting::Stream => (
+                    format!("a cache of {size}, which keeps {kept} of the samples"),
+                    format!("cache=\"{size}\""),
                 ),
-                code,
-            }
+                // Of a dataset that makes a sample in one go, nobody knows what of it is the same next time.
+                Setting::Python => (
+                    format!("memory for {size}, {kept} of what it reads, as a sutler.PreparedDataset keeps it"),
+                    format!("cache=\"{size}\"  # of a sutler.PreparedDataset"),
+                ),
+                Setting::Torch => (
+                    format!("memory for {size}, {kept} of what it reads, as Sutler's own datasets and a sutler.PreparedDataset keep it"),
+                    format!("sutler.Loader(..., cache=\"{size}\")  # of a sutler.PreparedDataset, or sutler.ImageFolder"),
+                ),
+            };
+            Candidate { change: Change { cache_bytes: Some(bytes), ..Change::default() }, words, code }
         })
     }
 }
@@ -459,6 +476,41 @@ mod tests {
         assert_eq!(advice.amounts.workers, Some(20));
         assert!(advice.text.starts_with("The workers bind: "), "{}", advice.text);
         assert!(advice.text.contains("10 % of its time"), "{}", advice.text);
+    }
+
+    #[test]
+    fn another_order_is_for_several_workers_that_have_it_not() {
+        let behind = Facts {
+            ingest: Known::exactly(110.0),
+            storage: None,
+            measured: Known::exactly(60.0),
+            stalls: Stalls { fetch: 0.0, prep: 0.45, transport: 0.0, trainer: 0.55 },
+            ..facts()
+        };
+        assert_eq!(behind.advise(Setting::Native).unwrap().code, "order=\"ready\"");
+        assert!(!Facts { ready: true, ..behind }.advise(Setting::Native).unwrap().code.contains("order"));
+        let one = Facts { workers: 1, prepare_alone: Some(Known::exactly(200.0)), ..behind };
+        assert!(!one.advise(Setting::Native).unwrap().code.contains("order"));
+    }
+
+    #[test]
+    fn workers_of_a_stream_have_to_share_it() {
+        let few = Facts {
+            workers: 2,
+            prepare: Known::exactly(50.0),
+            measured: Known::exactly(50.0),
+            stalls: Stalls { fetch: 0.0, prep: 0.9, transport: 0.0, trainer: 0.1 },
+            storage: None,
+            stay: false,
+            ..facts()
+        };
+        let advice = few.advise(Setting::Stream).unwrap();
+        assert!(
+            advice.text.contains("let __iter__ take the share that get_worker_info() tells"),
+            "{advice:?}"
+        );
+        assert_eq!(advice.code, "num_workers=8, persistent_workers=True");
+        assert!(!few.advise(Setting::Torch).unwrap().text.contains("__iter__"));
     }
 
     #[test]

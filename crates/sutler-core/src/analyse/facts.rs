@@ -1,7 +1,5 @@
 //! What was measured of a loader and a trainer, and what follows for other circumstances.
 
-use std::cmp::Ordering;
-
 use serde::{Deserialize, Serialize};
 
 use super::confidence::FACTOR_MAX;
@@ -38,6 +36,15 @@ const NO_LIMIT: f64 = 0.97;
 /// Storage that is asked for something now and then is not idle for more than this part of the time.
 const IDLE_MAX: f64 = 0.9;
 
+/// Below this part of the time, waiting is not worth anybody's while: MLPerf Storage lets accelerators idle twice as long.
+const WAITING_MIN: f64 = 0.05;
+
+/// How many times as fast as the trainer a loader must be for waits to be nobody's fault.
+pub(super) const FAR_AHEAD: f64 = 2.0;
+
+/// How many times as slow as it was by itself something may turn out to be.
+const FIT_MAX: f64 = 16.0;
+
 /// More than any of them reaches, where something is no limit.
 const UNLIMITED: f64 = 1e12;
 
@@ -56,6 +63,15 @@ pub struct Facts {
     pub workers: u32,
     /// Processors there are for them.
     pub cores: u32,
+    /// Whether workers are threads of one interpreter, which run Python in turn: more processors are of no use to them.
+    #[serde(default)]
+    pub in_turns: bool,
+    /// Whether batches are made of what is ready.
+    #[serde(default)]
+    pub ready: bool,
+    /// Whether workers stay from epoch to epoch, so that starting them is no matter.
+    #[serde(default)]
+    pub stay: bool,
     /// Samples that are in the making at a time, of the batches that are prepared ahead; `None` where each worker goes its own way.
     #[serde(default)]
     pub ahead: Option<f64>,
@@ -123,6 +139,28 @@ pub struct Outlook {
     pub samples_per_s: Known,
     /// What would bind.
     pub bound_by: &'static str,
+}
+
+/// Facts that agree with what the trainer got.
+pub(super) struct Fitted {
+    pub facts: Facts,
+    /// What the correction could not do, since something else is as slow: so many times as much comes out.
+    left: f64,
+    /// What was corrected, and how many times as fast it is.
+    binds: Resource,
+    factor: f64,
+}
+
+impl Fitted {
+    /// A change with what was measured of it corrected likewise.
+    fn fit(&self, change: &Change) -> Change {
+        let of = |resource| if self.binds == resource { self.factor } else { 1.0 };
+        Change {
+            prepare: change.prepare.map(|rate| rate.times(of(Resource::Processors))),
+            storage_bytes_per_s: change.storage_bytes_per_s.map(|rate| rate * of(Resource::Storage)),
+            ..*change
+        }
+    }
 }
 
 /// Facts that nobody can have measured.
@@ -226,7 +264,8 @@ impl Facts {
             (f64::from(workers.max(1)) * alone.value).min(f64::from(cores) / work_s)
         };
         let present = self.workers.max(1);
-        let kept = (self.prepare.value / ideal(present, self.cores)).clamp(0.2, 1.1);
+        let processors = if self.in_turns { 1 } else { self.cores };
+        let kept = (self.prepare.value / ideal(present, processors)).clamp(0.2, 1.1);
         let part =
             if present > 1 { (f64::from(workers.max(1) - 1) / f64::from(present - 1)).min(1.0) } else { 0.0 };
         let expected = ideal(workers, cores) * (1.0 + (kept - 1.0) * part);
@@ -263,43 +302,105 @@ impl Facts {
             }
         }
         let value = |known: Known| known.value;
-        let there = self.reach(change, value, Luck::USUAL);
-        let low = self.reach(change, |known| known.low, Luck::BAD).0;
-        let high = self.reach(change, |known| known.high, Luck::GOOD).0;
         let here = self.reach(&Change::default(), value, Luck::USUAL);
         if *change == Change::default() {
             return Ok(Outlook { samples_per_s: self.measured, bound_by: self.binds_now(name(here.1)) });
         }
+        let fitted = self.fitted();
+        let change = &fitted.fit(change);
+        let there = fitted.facts.reach(change, value, Luck::USUAL);
+        let low = fitted.facts.reach(change, |known| known.low, Luck::BAD).0;
+        let high = fitted.facts.reach(change, |known| known.high, Luck::GOOD).0;
+        // Where the model misses by much, what is known of it is hardly the whole truth.
         let miss = self.measured.value / here.0;
-        // What the model does not know about the thing that binds now, it does not know then either, as long as the same binds.
-        // Where it misses by much that is hardly the whole truth, and the interval says so.
-        let factor = if here.1 == there.1 { miss } else { 1.0 };
         let doubt = (miss - 1.0).abs().min(0.5).max(self.measured.error().min(1.0));
-        // What the model finds worse is not said to beat what was measured, nor the other way round, whatever binds then.
-        let (modelled, measured) = (there.0 * factor, self.measured.value);
-        let best = match there.0.total_cmp(&here.0) {
-            Ordering::Less => modelled.min(measured),
-            Ordering::Equal => measured,
-            Ordering::Greater => modelled.max(measured),
-        };
+        let left = fitted.left;
+        // No trainer gets more than it takes.
+        let best = (there.0 * left).min(self.ingest.value.max(self.measured.value));
         Ok(Outlook {
             samples_per_s: Known {
                 value: best,
-                low: (low * factor).min(best * (1.0 - doubt)).max(best / FACTOR_MAX),
-                high: (high * factor).max(best * (1.0 + doubt)),
+                low: (low * left).min(best * (1.0 - doubt)).max(best / FACTOR_MAX),
+                high: (high * left).max(best * (1.0 + doubt)),
             },
-            bound_by: if *change == Change::default() {
-                self.binds_now(name(there.1))
-            } else {
-                name(there.1)
-            },
+            bound_by: name(there.1),
         })
     }
 
-    /// What binds as things are: what the model says, unless that is transport and something else is waited for longer. Shares do
-    /// not decide between storage and processors: fetching is what comes on top of preparing, however slow storage is.
+    /// The same facts, with what binds now as slow as it must be for the trainer to get what it got.
+    ///
+    /// What the model does not know about the thing that binds, it does not know in other circumstances either, for as long as that
+    /// thing is felt. So it is the thing that is corrected and not what comes out: predictions begin where the run was, and more of
+    /// something never makes less of the outcome. Nothing is faster than it was by itself; where more came out than the model knows
+    /// of, it overlaps better, which it will do in other circumstances, too.
+    pub(super) fn fitted(&self) -> Fitted {
+        let reached = |facts: &Facts| facts.reach(&Change::default(), |known| known.value, Luck::USUAL);
+        let (here, binds) = reached(self);
+        if here <= self.measured.value {
+            return Fitted { facts: *self, left: self.measured.value / here, binds, factor: 1.0 };
+        }
+        // Less comes out the slower the thing is, so halving the interval finds it: 50 times is more than enough for all digits.
+        let (mut low, mut high) = (1.0 / FIT_MAX, 1.0);
+        for _ in 0..50 {
+            let middle = f64::sqrt(low * high);
+            if reached(&self.with(binds, middle)).0 < self.measured.value {
+                low = middle
+            } else {
+                high = middle
+            }
+        }
+        let facts = self.with(binds, high);
+        let left = self.measured.value / reached(&facts).0;
+        Fitted { facts, left, binds, factor: high }
+    }
+
+    /// The same with something so many times as fast.
+    fn with(&self, resource: Resource, factor: f64) -> Self {
+        let mut facts = *self;
+        let faster = |known: Option<Known>| known.map(|known| known.times(factor));
+        match resource {
+            Resource::Storage => {
+                facts.storage = faster(self.storage);
+                facts.read_s = self.read_s.map(|read_s| read_s / factor);
+            }
+            Resource::Cache => facts.recall = faster(self.recall),
+            // There is none between the workers and what they read.
+            Resource::Network => {}
+            Resource::Processors => {
+                facts.prepare = self.prepare.times(factor);
+                facts.prepare_alone = faster(self.prepare_alone);
+                facts.work_s = self.work_s.map(|work_s| work_s / factor);
+            }
+            Resource::Bus => facts.hand_over = faster(self.hand_over),
+            Resource::Device => facts.ingest = self.ingest.times(factor),
+        }
+        facts
+    }
+
+    /// What binds as things are.
+    ///
+    /// That is what the model says, unless something else is waited for: longer than for transport, or although the trainer is said
+    /// to bind, or although preparation by itself is fast enough. Otherwise shares do not decide between storage and processors:
+    /// fetching is what comes on top of preparing, however slow storage is.
     fn binds_now(&self, modelled: &'static str) -> &'static str {
-        if modelled == "transport" { self.largest_stall().1 } else { modelled }
+        let is_enough = self.prepare.value >= self.ingest.value;
+        match modelled {
+            _ if !self.is_felt() => "device",
+            "device" if self.loader_ahead() >= FAR_AHEAD => "device",
+            "device" | "transport" => self.largest_stall().1,
+            "processors" if is_enough => self.largest_stall().1,
+            other => other,
+        }
+    }
+
+    /// Whether the trainer waits long enough to be worth anybody's while.
+    pub(super) fn is_felt(&self) -> bool {
+        self.stalls.waiting() >= WAITING_MIN
+    }
+
+    /// How many times as many samples as the trainer takes the loader delivers by itself.
+    pub(super) fn loader_ahead(&self) -> f64 {
+        self.prepare.value.min(self.fetch_rate(self.cache_bytes).value) / self.ingest.value
     }
 
     /// What the trainer waits for the most, and which part of its time.
@@ -341,12 +442,12 @@ impl Facts {
     /// Samples per second for each job and what binds, when every rate is what `pick` says and batches fall with this luck.
     fn reach(&self, change: &Change, pick: impl Fn(Known) -> f64, luck: Luck) -> (f64, Resource) {
         let workers = change.cores.or(change.workers).unwrap_or(self.workers);
-        let cores = change.cores.unwrap_or(self.cores);
+        let cores = if self.in_turns { 1 } else { change.cores.unwrap_or(self.cores) };
         // A trainer that prepares for itself shares with nobody, here or elsewhere.
         let by_itself = workers == 0;
         let machines = if by_itself { 1.0 } else { 1.0 + f64::from(change.remote.unwrap_or(0)) };
         let jobs = if by_itself { 1 } else { change.jobs.unwrap_or(1) };
-        let moved = workers != self.workers || cores != self.cores;
+        let moved = workers != self.workers || (cores != self.cores && !self.in_turns);
         let mut prepare = if moved { self.prepare_with(workers, cores) } else { self.prepare };
         if let Some(other) = change.prepare {
             // It was measured with the workers of now.
@@ -435,6 +536,9 @@ pub(super) mod tests {
             cache_bytes: 0.0,
             workers: 8,
             cores: 8,
+            in_turns: false,
+            ready: false,
+            stay: true,
             ahead: None,
             ingest: Known { value: 400.0, low: 396.0, high: 404.0 },
             step_busy: 0.0,
@@ -602,7 +706,63 @@ pub(super) mod tests {
         assert_eq!(predicted(&Facts { stalls, ..slow_to_arrive }, Change::default()).1, "transport");
     }
 
-    /// Also where something else would bind, for which what was measured calibrates nothing.
+    #[test]
+    fn preparation_that_is_fast_enough_is_not_what_binds() {
+        // The worker reads for nearly as long as it prepares.
+        let quick = Facts {
+            workers: 1,
+            ingest: Known::exactly(180.0),
+            measured: Known::exactly(100.0),
+            stalls: Stalls { fetch: 0.4, prep: 0.01, transport: 0.0, trainer: 0.59 },
+            storage: Some(Known::exactly(250.0)),
+            ..facts()
+        };
+        assert_eq!(quick.reach(&Change::default(), |known| known.value, Luck::USUAL).1, Resource::Processors);
+        assert_eq!(predicted(&quick, Change::default()).1, "storage");
+        let slow = Facts { ingest: Known::exactly(400.0), ..quick };
+        assert_eq!(predicted(&slow, Change::default()).1, "processors");
+    }
+
+    #[test]
+    fn threads_that_take_turns_gain_nothing_by_cores() {
+        let python = Facts {
+            workers: 2,
+            cores: 2,
+            in_turns: true,
+            prepare: Known::exactly(24.0),
+            measured: Known::exactly(24.0),
+            storage: None,
+            ..facts()
+        };
+        is(predicted(&python, Change { cores: Some(8), ..Change::default() }), 24.0, "processors");
+        let waiting = Facts { work_s: Some(0.004), prepare: Known::exactly(50.0), ..python };
+        let waiting = Facts { measured: Known::exactly(50.0), ..waiting };
+        is(predicted(&waiting, Change { workers: Some(8), ..Change::default() }), 200.0, "processors");
+    }
+
+    /// Whatever the run was like: predictions for more of something are never lower, and none beats the trainer.
+    #[test]
+    fn more_is_never_less() {
+        for measured in [20.0, 60.0, 95.0, 120.0] {
+            for ahead in [None, Some(16.0)] {
+                let facts = Facts { measured: Known::exactly(measured), ahead, ..facts() };
+                let with = |part: u32| {
+                    let change =
+                        Change { cache_bytes: Some(1e9 * f64::from(part) / 20.0), ..Change::default() };
+                    predicted(&facts, change).0
+                };
+                let rates: Vec<f64> = (0..=20).map(with).collect();
+                assert!((rates[0] / measured - 1.0).abs() < 1e-9, "{measured}: {rates:?}");
+                assert!(
+                    rates.windows(2).all(|pair| pair[0] <= pair[1] * (1.0 + 1e-9)),
+                    "{measured}: {rates:?}"
+                );
+                assert!(rates.iter().all(|rate| *rate <= 400.0), "{measured}: {rates:?}");
+            }
+        }
+    }
+
+    /// Also where something else would bind.
     #[test]
     fn nothing_that_is_worse_is_said_to_beat_what_was_measured() {
         for measured in [60.0, 100.0, 110.0, 150.0] {
