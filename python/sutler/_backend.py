@@ -345,6 +345,10 @@ class ProcessBackend:
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
         """New workers, unless there are some that stay or that another running epoch uses."""
         self._epochs += 1
+        if self._pool is not None and self._epochs == 1 and self._pool.has_lost_one():
+            # Its samples were spoken of when it died. Those of this epoch have nothing to do with it.
+            self.hang_up(job)
+            self.end()
         if self._pool is not None:
             return
         options = self._worker_options(loader)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
-from sutler._backend import BatchSource, ProcessBackend, length_of
+from sutler._backend import BatchSource, ProcessBackend, draw_seed, length_of
 from sutler._epoch import Position, Progress
 from sutler._keys import KeyTable
 from sutler._python_batches import InlineBatches, drawn_batches
@@ -52,6 +52,8 @@ def begin_epoch(loader: Loader, position: Position) -> tuple[BatchSource, Callab
 
 def _plan_in_process(loader: Loader, position: Position, first: int) -> InlineBatches:
     """An epoch of a dataset written in Python that the trainer calls itself."""
+    # PyTorch draws the workers' seeds here also where there are none, and samplers draw from the same generator.
+    draw_seed(loader.generator, loader.seed)
     keys = loader._backend.keys or KeyTable()
     total: int | None
     batches: Iterator[tuple[list[int], Progress]]

@@ -66,11 +66,21 @@ def bulk_getter(dataset: Any) -> Callable[[list[Any]], list[Any]] | None:
     return found
 
 
-def fetch_many(many: Callable[[list[Any]], list[Any]], draws: list[Draw]) -> list[Any]:
+class WrongCountError(RuntimeError):
+    """`__getitems__` returned more or fewer samples than it was asked for."""
+
+
+def fetch_many(many: Callable[[list[Any]], Any], draws: list[Draw]) -> list[Any]:
     """The samples of some draws in one call; there must be as many."""
-    samples = many([draw.key for draw in draws])
+    found = fetch_batch(many, draws)
+    samples = found if hasattr(found, "__len__") and hasattr(found, "__getitem__") else list(found)
     if len(samples) != len(draws):
-        raise RuntimeError(
+        raise WrongCountError(
             f"__getitems__ returned {counted(len(samples), 'sample')} for {len(draws)} indices"
         )
     return samples
+
+
+def fetch_batch(many: Callable[[list[Any]], Any], draws: list[Draw]) -> Any:
+    """What a `collate_fn` of the user's makes a batch of: whatever `__getitems__` returned, be it a list or not."""
+    return many([draw.key for draw in draws])

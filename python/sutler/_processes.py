@@ -78,6 +78,10 @@ class WorkerPool:
             return f"(pid {process.pid}) was killed by signal {-code} ({name})"
         return f"(pid {process.pid}) ended with exit code {code}"
 
+    def has_lost_one(self) -> bool:
+        """Whether a worker has died; one that was told to end has not."""
+        return any(process.exitcode for process in self.processes)
+
     def sentinel(self, worker: int) -> int:
         """A descriptor that becomes ready when a worker ends."""
         return int(self._processes[worker].sentinel)

@@ -14,7 +14,16 @@ import numpy as np
 from sutler import _draws, _moment, _payload, _schema, _sutler, _worker_errors
 from sutler._collated import Collated, CollatedLayout, Handed, NotCollated
 from sutler._cuda import make_pinner
-from sutler._fetch import Draw, bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
+from sutler._fetch import (
+    Draw,
+    bulk_getter,
+    collate_seed,
+    fetch_batch,
+    fetch_many,
+    prepare_seed,
+    sample_seed,
+    samples_seed,
+)
 from sutler._figures import Wait
 from sutler._keys import KeyTable
 from sutler._output import converter
@@ -71,15 +80,15 @@ class _TrainerCollation:
 
     def __init__(self, loader: Loader, epoch: int) -> None:
         self._function = loader._collation()
-        self._is_default = self._function is default_collate(loader.output, batched=loader._batched())
+        self.is_default = self._function is default_collate(loader.output, batched=loader._batched())
         self._single = not loader._batched()
         self._seed = loader.seed
         self._epoch = epoch
 
-    def collate(self, draws: list[Draw], samples: list[Any]) -> Any:
+    def collate(self, draws: list[Draw], samples: Any) -> Any:
         """The batch of some samples."""
         value = samples[0] if self._single else samples
-        if self._is_default:
+        if self.is_default:
             return self._function(value)
         with seeded(collate_seed(self._seed, self._epoch, draws)):
             return self._function(value)
@@ -228,6 +237,7 @@ class InlineBatches:
         self._collation = _TrainerCollation(loader, epoch)
         self._single = not loader._batched()
         self._many = None if self._single else bulk_getter(loader.dataset)
+        self._fetch = fetch_many if self._collation.is_default else fetch_batch
         self._return_ids = loader.return_ids
         self._pin = make_pinner(loader.pin_memory, loader.device)
         self._policy = loader._policy
@@ -276,29 +286,29 @@ class InlineBatches:
         asked_for = len(draws)
         self._recalled = 0
         draws, samples = self._samples(draws)
-        if not samples:
+        if not draws:
             if self._in_step and asked_for:
                 raise RankOutOfStep(number, self._last_failure())
             return None
         made = self._collation.collate(draws, samples)
         self._figures.batches += 1
-        self._figures.samples += len(samples)
+        self._figures.samples += len(draws)
         self._figures.recalled += self._recalled
         if self._return_ids:
             made = _append_ids(made, [draw.key for draw in draws], self._single, self._convert)
         return (made,)
 
-    def _samples(self, draws: list[Draw]) -> tuple[list[Draw], list[Any]]:
-        """The draws whose samples could be had, and the samples."""
+    def _samples(self, draws: list[Draw]) -> tuple[list[Draw], Any]:
+        """The draws whose samples could be had, and the samples: a list, or what a `collate_fn` gets instead."""
         if self._policy.name == "raise":
             if self._many is not None:
                 with seeded(samples_seed(self._seed, self._epoch, draws)):
-                    return draws, fetch_many(self._many, draws)
+                    return draws, self._fetch(self._many, draws)
             return draws, [self._sample(draw) for draw in draws]
         if self._many is not None:
             # All at once where all are well; else one by one, to find out which to leave out.
             with contextlib.suppress(Exception), seeded(samples_seed(self._seed, self._epoch, draws)):
-                return draws, fetch_many(self._many, draws)
+                return draws, self._fetch(self._many, draws)
         kept, samples = [], []
         for draw in draws:
             try:

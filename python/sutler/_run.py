@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from sutler import _sutler
+
 if TYPE_CHECKING:
     from sutler._epoch import Progress
     from sutler._sampling import Feed
@@ -40,7 +42,7 @@ class RunReader:
         self._top_up()
         try:
             batch = self._run.next(self._timeout or None)
-        except TimeoutError:
+        except _sutler.NotInTime:
             raise TimedOutError(
                 f"DataLoader timed out after {self._timeout} seconds{self._doing()}"
             ) from None

@@ -22,6 +22,7 @@ __all__ = [
     "Engine",
     "Handover",
     "Job",
+    "NotInTime",
     "Pipeline",
     "Positions",
     "Run",
@@ -71,6 +72,9 @@ GAIN_MIN: float
 MOSTLY_WAITING: float
 #: A step that keeps a processor busy for more than this part of its time is felt by the workers.
 STEP_BUSY: float
+
+class NotInTime(Exception):  # noqa: N818 - not an error: the next request waits for the same batch
+    """No batch was ready in the time that was given. No dataset raises it, as it may raise `TimeoutError`."""
 
 @final
 class Array:

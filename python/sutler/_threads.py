@@ -98,6 +98,10 @@ class ThreadPool:
                 'multiprocessing_context="fork" for worker processes'
             ) from error
 
+    def has_lost_one(self) -> bool:
+        """Whether a worker has died; one that was told to end has not."""
+        return any(seat is not None and seat.ended_by is not None for seat in self._seats)
+
     def post_mortem(self, worker: int) -> str:
         """How a worker ended, as the end of a sentence."""
         thread, seat = self._threads[worker], self._seats[worker]

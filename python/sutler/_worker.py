@@ -26,7 +26,17 @@ import numpy as np
 
 from sutler import _generators, _hand_over, _moment, _payload, _schema, _sutler, _worker_errors
 from sutler._collated import SHARED_BYTES_MIN, Collated, CollatedLayout, NotCollated
-from sutler._fetch import Draw, bulk_getter, collate_seed, fetch_many, prepare_seed, sample_seed, samples_seed
+from sutler._fetch import (
+    Draw,
+    WrongCountError,
+    bulk_getter,
+    collate_seed,
+    fetch_batch,
+    fetch_many,
+    prepare_seed,
+    sample_seed,
+    samples_seed,
+)
 from sutler._hand_over import NEVER, Dropped, Turns, ends_as_others_do
 from sutler._parts import Parts, pack, parts_of
 from sutler._schema_writer import SchemaWriter
@@ -285,7 +295,8 @@ class Worker:
         # Where a worker died over a sample, what is left of its batch comes in parts, and the trainer collates.
         if whole_batch and self._options.collate_batches is not None:
             (offset,) = struct.unpack_from("<q", body, len(body) - count * ROW_BYTES)
-            self._answer_batch(epoch, draws, list(samples), offset)
+            if self._many is None or not self._answer_as_fetched(self._many, epoch, draws, offset):
+                self._answer_batch(epoch, draws, list(samples), offset)
             return
         if late:
             finished = list(samples)
@@ -319,6 +330,8 @@ class Worker:
             self._seed(samples_seed(self._options.sample_seed, epoch, draws))
             try:
                 together = fetch_many(self._many, draws)
+            except WrongCountError as error:
+                together = [_Raised(error)] * len(draws)
             except Exception:
                 together = None  # one by one, so that the error names its sample
         for step, draw in enumerate(draws):
@@ -397,6 +410,25 @@ class Worker:
         self._rng.seed(seed)
         seed_generators(seed)
 
+    def _answer_as_fetched(
+        self, many: Callable[[list[Any]], Any], epoch: int, draws: list[Draw], offset: int
+    ) -> bool:
+        """Answers for a batch that `__getitems__` made, collated; false where it raised, which is a sample's fault."""
+        _moment.enter(self._options.sample_seed, epoch)
+        self._begin(draws[0].key)
+        self._seed(samples_seed(self._options.sample_seed, epoch, draws))
+        try:
+            fetched = fetch_batch(many, draws)
+        except Exception:
+            return False
+        self._seed(collate_seed(self._options.sample_seed, epoch, draws))
+        where = self._leave_batch(fetched, offset)
+        for step in range(len(draws)):
+            self._say_done(step, *where)
+            where = (0, 0, 0)
+        self._mark(len(draws))
+        return True
+
     def _answer_batch(self, epoch: int, draws: list[Draw], samples: list[Any], offset: int) -> None:
         """Answers for all samples of a batch: the first good one brings the whole batch, collated."""
         good = [index for index, sample in enumerate(samples) if not isinstance(sample, _Raised)]
@@ -411,7 +443,7 @@ class Worker:
                 self._say_done(step, *where)
                 where = nothing
 
-    def _leave_batch(self, samples: list[Any], offset: int) -> tuple[int, int, int]:
+    def _leave_batch(self, samples: Any, offset: int) -> tuple[int, int, int]:
         """Collates; tells whether the batch is in its own memory, and where else in the mailbox."""
         try:
             batch = self._options.collate_batches(samples if self._options.batched else samples[0])

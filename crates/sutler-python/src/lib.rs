@@ -268,6 +268,7 @@ mod _sutler {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("FIRST_KEYED", sutler_engine::FIRST_KEYED)?;
+        module.add("NotInTime", module.py().get_type::<crate::run::NotInTime>())?;
         module.add("GAIN_MIN", sutler_core::analyse::GAIN_MIN)?;
         module.add("MOSTLY_WAITING", sutler_core::analyse::MOSTLY_WAITING)?;
         module.add("STEP_BUSY", sutler_core::analyse::STEP_BUSY)?;

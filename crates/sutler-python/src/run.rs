@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::PyTimeoutError;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use sutler_engine::{BatchEntry, Canceller, Handling, Next, RunError};
 use sutler_media::{Layout, OutputSpec};
@@ -14,6 +14,13 @@ use crate::batch::Batch;
 use crate::errors::run_error;
 use crate::job::Job;
 use crate::pipeline::VolumeOutput;
+
+pyo3::create_exception!(
+    _sutler,
+    NotInTime,
+    PyException,
+    "No batch was ready in the time that was given. No dataset raises it, as it may raise `TimeoutError`."
+);
 
 /// How long a waiting consumer may keep Ctrl-C waiting.
 pub const SIGNAL_CHECK: Duration = Duration::from_millis(50);
@@ -115,7 +122,7 @@ impl Run {
         }
     }
 
-    /// The next batch; `None` at the end of the epoch. Raises `TimeoutError` after `timeout` seconds, if given.
+    /// The next batch; `None` at the end of the epoch. Raises `NotInTime` after `timeout` seconds, if given.
     #[pyo3(signature = (timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Batch>> {
         // A time that cannot be counted is as good as for ever.
@@ -144,7 +151,7 @@ impl Run {
                 Some(Ok(Next::TimedOut)) => {
                     py.check_signals()?;
                     if deadline.is_some_and(|at| at <= Instant::now()) {
-                        return Err(PyTimeoutError::new_err("no batch was ready in time"));
+                        return Err(NotInTime::new_err("no batch was ready in time"));
                     }
                 }
             }

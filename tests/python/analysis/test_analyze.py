@@ -73,7 +73,7 @@ def test_json_has_the_keys_that_programs_rely_on_and_can_be_read_back(
     assert all(isinstance(rate, float) for rate in facts["rates"].values())
     assert set(facts["stalls"]) == set(CAUSES)
     assert {"cache", "cores", "storage_mbps", "remote", "jobs"} <= set(facts["what_if"])
-    assert {"text", "binding", "change", "code", "gain", "amounts"} == set(facts["recommendation"])
+    assert {"text", "binding", "change", "code", "gain", "amounts", "tried"} == set(facts["recommendation"])
     assert sutler.Report.from_json(tmp_path / "report.json").findings == report.findings
     assert sutler.Report.from_json(report.to_json()).findings == report.findings
     with pytest.raises(ValueError, match="schema_version is 99"):

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import sutler
 
 from . import processes
-from .datasets import Dying, Held, Sleeping, flat
+from .datasets import Dying, Held, Numbers, Sleeping, flat
 
 #: Seconds until the trainer must know. PyTorch looks every five seconds where the kernel does not tell it, and a busy
 #: machine takes its time.
@@ -73,6 +74,28 @@ def test_a_worker_that_dies_is_an_error(
     assert "worker" in found.message
     assert found.seconds < PROMPTLY
     capfd.readouterr()  # a segmentation fault is also announced by the worker itself
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_worker_that_died_is_replaced_in_the_next_epoch(persistent: bool, tmp_path: Path) -> None:
+    class Once(Numbers):
+        def __getitem__(self, index: int) -> int:
+            if index == 9 and not (tmp_path / "died").exists():
+                (tmp_path / "died").touch()
+                os._exit(1)
+            return index
+
+    with sutler.Loader(Once(20), batch_size=2, num_workers=2, persistent_workers=persistent) as loader:
+        with pytest.raises(sutler.WorkerError, match="sample 9"):
+            flat(loader)
+        assert sorted(flat(loader)) == sorted(flat(loader)) == list(range(20))
+        if persistent:  # also one that dies between two epochs
+            iterator: Any = iter(loader)
+            assert sorted(flat(iterator)) == list(range(20))
+            worker = iterator._workers[0]
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.join(processes.PATIENCE)
+            assert sorted(flat(loader)) == list(range(20))
 
 
 @pytest.mark.parametrize("way", ["SIGKILL", "exit1"])

@@ -38,6 +38,8 @@ ERRORS: list[tuple[Callable[[], Exception], type[Exception], type[Exception], st
     (lambda: NotImplementedError("some day"), NotImplementedError, NotImplementedError, "some day"),
     (missing_file, FileNotFoundError, FileNotFoundError, "sample.jpg"),
     (lambda: torch.OutOfMemoryError("too much"), torch.OutOfMemoryError, torch.OutOfMemoryError, "too much"),
+    # Not that no batch came in time.
+    (lambda: TimeoutError("no answer"), TimeoutError, TimeoutError, "no answer"),
     (lambda: PlainError("plain"), PlainError, PlainError, "plain"),
     (lambda: OddError(7, "odd"), OddError, RuntimeError, "7: odd"),
     (bad_text, UnicodeDecodeError, RuntimeError, "invalid start byte"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+import sutler
 import torch
 from torch.utils.data import ChainDataset, ConcatDataset, StackDataset, Subset, TensorDataset, random_split
 
@@ -77,3 +79,55 @@ def test_getitems_of_a_subset(load: Callable[..., Any], workers: int) -> None:
 
 def test_getitems_is_not_for_single_samples(load: Callable[..., Any], workers: int) -> None:
     assert list(load(Bulk(3), batch_size=None, num_workers=workers)) == [0, 1, 2]
+
+
+def ready_batches() -> list[Any]:
+    """What `__getitems__` may return for a `collate_fn` that passes it on, besides a list of samples."""
+    return [
+        lambda indices: (torch.tensor(indices), "two things"),
+        torch.tensor,
+        np.array,
+        lambda indices: {"indices": indices, "count": len(indices), "half": indices[::2]},
+        lambda indices: indices[:1],
+        lambda indices: {index: index**2 for index in indices},
+    ]
+
+
+@pytest.mark.parametrize("make", ready_batches())
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_that_is_fetched_ready_is_passed_on(
+    load: Callable[..., Any], make: Callable[[list[int]], Any], workers: int
+) -> None:
+    class Ready(Numbers):
+        def __getitems__(self, indices: list[int]) -> Any:
+            return make(indices)
+
+    def same(batch: Any) -> Any:
+        return {"passed on": batch}
+
+    found = list(load(Ready(5), batch_size=2, num_workers=workers, collate_fn=same))
+    assert len(found) == 3
+    for batch, indices in zip(found, ([0, 1], [2, 3], [4]), strict=True):
+        expected = make(indices)
+        assert type(batch["passed on"]) is type(expected)
+        assert str(batch["passed on"]) == str(expected)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_generator_of_samples_can_be_collated(load: Callable[..., Any], workers: int) -> None:
+    class Generating(Numbers):
+        def __getitems__(self, indices: list[int]) -> Any:
+            return (index**2 for index in indices)
+
+    loader = load(Generating(5), batch_size=2, num_workers=workers, collate_fn=list)
+    assert list(loader) == [[0, 1], [4, 9], [16]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_that_are_missing_are_counted_for_the_whole_batch(workers: int) -> None:
+    class Fewer(Numbers):
+        def __getitems__(self, indices: list[int]) -> Any:
+            return indices[:-1]
+
+    with pytest.raises(RuntimeError, match="__getitems__ returned 3 samples for 4 indices"):
+        list(sutler.Loader(Fewer(8), batch_size=4, num_workers=workers))
