@@ -290,7 +290,7 @@ def _too_small(batch_size: int, bench: Bench, subject: Subject) -> list[str]:
         )
     elif subject.dataset_bytes < least:
         notes.append(
-            f"The dataset has {what_ifs.size_label(subject.dataset_bytes)}, and this machine "
+            f"The dataset has about {what_ifs.size_label(subject.dataset_bytes)}, and this machine "
             f"{what_ifs.size_label(subject.memory_bytes)} of memory. MLPerf Storage asks for five times the memory "
             f"({what_ifs.size_label(least)}), so the utilisation says what this storage would do for a dataset that "
             "does not fit; of this one the page cache would serve most after the first epoch, and it would be no "

@@ -159,8 +159,14 @@ def nothing_good(failures: list[Failure], tried: int) -> str:
         return "the loader has no batches to analyse: its stream ended at once"
     return (
         f"the loader has no batches to analyse: of the {tried} samples that were tried, none could be prepared. "
-        f"{named(failures)} `sutler inspect` lists all that are broken"
+        f"{named(failures)}{listed(failures)}"
     )
+
+
+def listed(failures: list[Failure]) -> str:
+    """Where all that are broken are listed: files are, and not what a dataset written in Python raises."""
+    files = all(failure.kind != "exception" for failure in failures)
+    return " `sutler inspect` lists all that are broken." if files else ""
 
 
 def named(failures: list[Failure]) -> str:

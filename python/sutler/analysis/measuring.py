@@ -222,7 +222,7 @@ class Measurement:
             self.warnings.append(
                 f"{len(found)} of the {tried} samples that were looked at could not be prepared. The loader leaves "
                 "such samples out, and so does this: they count neither as samples nor as time. "
-                f"{doubts.named(found)} `sutler inspect` lists all that are broken."
+                f"{doubts.named(found)}{doubts.listed(found)}"
             )
         return good
 

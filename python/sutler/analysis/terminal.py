@@ -41,7 +41,7 @@ def show(findings: Findings, file: TextIO | None = None) -> None:
     width = shutil.get_terminal_size((WIDTH, 24)).columns if terminal else WIDTH
     colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     text = render_text(findings, width=width, colour=colour)
-    encoding = file.encoding or "ascii"
+    encoding = file.encoding or "utf-8"  # memory takes every character
     file.write(text.encode(encoding, "replace").decode(encoding))
 
 

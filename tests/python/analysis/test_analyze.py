@@ -224,6 +224,16 @@ class Sleepy:
         return index
 
 
+class Burning(Sleepy):
+    """Samples that keep an interpreter busy."""
+
+    def __getitem__(self, index: int) -> int:
+        until = time.thread_time() + 0.004
+        while time.thread_time() < until:
+            pass
+        return index
+
+
 def test_workers_that_wait_may_be_more_than_cores_and_what_is_recommended_is_run() -> None:
     with sutler.Loader(Sleepy(), 4, num_workers=1, multiprocessing_context="fork") as loader:
         found = sutler.analyze(loader, 0.01, time=2, verify=True)
@@ -232,7 +242,8 @@ def test_workers_that_wait_may_be_more_than_cores_and_what_is_recommended_is_run
     assert recommended.text.startswith("The workers bind")
     # 400 samples a second, a quarter more to be sure, and each worker prepares not quite a hundred.
     assert recommended.amounts["workers"] in (5, 6)
-    assert recommended.code == f"num_workers={int(recommended.amounts['workers'])}"
+    assert recommended.tried
+    assert recommended.code == f"num_workers={int(recommended.amounts['workers'])}, persistent_workers=True"
     (tried,) = (
         point for point in found.findings.what_if["cores"] if point.value == recommended.amounts["workers"]
     )
@@ -572,3 +583,22 @@ def test_an_accelerator_has_a_pass_line_and_asks_for_a_large_dataset(forty_photo
     with make_loader(forty_photos, batch_size=4) as loader:
         other = sutler.analyze(loader, accelerator="cosmoflow-h100", time=BRIEF)
     assert any("that of a batch of 1" in warning for warning in other.warnings)
+
+
+def test_an_analysis_leaves_pytorch_s_generator_alone() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(7)
+    expected = torch.random.get_rng_state()
+    with sutler.Loader(Sleepy(), 4, num_workers=1, multiprocessing_context="fork") as loader:
+        sutler.analyze(loader, 0.001, 8, time=0.5)
+    assert torch.equal(torch.random.get_rng_state(), expected)
+
+
+def test_threads_of_one_interpreter_are_not_said_to_gain_by_cores() -> None:
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        pytest.skip("threads run at the same time here")
+    with sutler.Loader(Burning(), 4, num_workers=2, multiprocessing_context="thread") as loader:
+        found = sutler.analyze(loader, 0.001, 12, time=1)
+    more = found.what_if(cores=8).predicted.value
+    assert more < 1.3 * found.findings.measured.value
+    assert any("run Python one at a time" in warning for warning in found.warnings)
