@@ -49,7 +49,8 @@ class TextLines(NativeDataset):
         pad: The token that fills up shorter lines, or its number; by default the tokenizer's.
         padding: ``"longest"``, or ``"max_length"`` for batches of one shape.
         pad_to_multiple_of: Round the length of a batch up to a multiple of this.
-        attention_mask: Deliver ``[ids, lengths, mask]``, with a mask of ones for tokens and zeros for padding.
+        attention_mask: Deliver ``[ids, lengths, mask]``, with a mask of ones for tokens and zeros for padding. Not for
+            packed blocks: ``documents=`` is for those.
         pack: The length of blocks in tokens.
         eos: The token that closes every line in a block, or its number; by default the tokenizer's.
         documents: Deliver ``[ids, documents]`` for packed blocks: for each token the number of its line in the block,
@@ -128,6 +129,11 @@ class TextLines(NativeDataset):
                 "documents= and positions= tell about packed blocks; pass pack= with their length"
             )
         if pack is not None and max_length is not None:
+        if pack is not None and attention_mask:
+            raise ValueError(
+                "attention_mask= marks the padding of lines, and packed blocks have none but at the end of the last; "
+                "leave it out, or pass documents=True, which is 0 for padding"
+            )
             raise ValueError(
                 "pack= delivers every token of every line, and max_length= would cut lines off; leave one out"
             )
