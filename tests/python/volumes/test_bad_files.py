@@ -47,6 +47,12 @@ DAMAGE: list[tuple[str, Callable[[Path], Any], str, str]] = [
     ("x", lambda path: np.save(path, np.zeros((5, 5))), "unsupported", r"shape \(5, 5\)"),
     ("x", lambda path: np.save(path, np.zeros((4, 5, 6), complex)), "unsupported", "values of type"),
     ("x", lambda path: np.save(path, np.zeros((2, 20, 20, 20))), "channels", "pass channels=2"),
+    (
+        "y",
+        lambda path: np.save(path, np.zeros((2, 20, 24, 28), np.uint8)),
+        "channels",
+        "cannot be used: labels have one channel, and these have 2; write one number for each place",
+    ),
     ("x", lambda path: np.save(path, np.zeros((0, 20, 20))), "corrupt", "no value in a volume"),
     (
         "x",
@@ -133,12 +139,6 @@ def test_packed_files_that_are_damaged_are_refused(tmp_path: Path) -> None:
             sutler.VolumeFolder(tmp_path)[0]
 
 
-def test_a_volume_that_is_too_small_for_the_crop_says_so(volumes: Path) -> None:
-    with pytest.raises(sutler.SampleError, match="sutler prepare volumes"):
-        sutler.VolumeFolder(volumes, T.RandBalancedCrop(25))[0]
-
-
-def test_limits_are_kept_before_memory_is_taken(volumes: Path) -> None:
 def packed_pair(folder: Path, *, noisy: str) -> Path:
     """A packed pair whose image or labels can be cut off; the slowest axis is the last."""
     random = np.random.default_rng(0)
@@ -192,6 +192,12 @@ def test_a_packed_file_whose_end_tells_nothing_is_looked_through(
             assert len(list(loader)) == 1
 
 
+def test_a_volume_that_is_too_small_for_the_crop_says_so(volumes: Path) -> None:
+    with pytest.raises(sutler.SampleError, match="sutler prepare volumes"):
+        sutler.VolumeFolder(volumes, T.RandBalancedCrop(25))[0]
+
+
+def test_limits_are_kept_before_memory_is_taken(volumes: Path) -> None:
     with pytest.raises(sutler.DecodeError, match="the limit is 1000"):
         sutler.VolumeFolder(volumes, values_max=1000)[0]
     with pytest.raises(sutler.SutlerError, match="raise bytes_max"):
