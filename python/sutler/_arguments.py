@@ -9,15 +9,18 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sutler._output import import_torch, torch_is_installed
 from sutler._selection import origin_of
 from sutler._stream_reader import is_stream
 from sutler._sutler import usable_cores
-from sutler._threads import THREAD
+from sutler._threads import THREAD, wants_threads
 from sutler.datasets import NativeDataset
 from sutler.errors import Errors
+
+if TYPE_CHECKING:
+    from sutler.loader import Loader
 
 Order = Literal["strict", "ready", "shared"]
 
@@ -300,6 +303,29 @@ def _check_cuda(device: Any) -> None:
             f"device={str(device)!r} asks for CUDA device {index}, and PyTorch finds {found}, numbered from 0. "
             "Pass one of those; CUDA_VISIBLE_DEVICES decides which ones this process sees."
         )
+
+
+def warn_of_no_effect(argument: str, why: str | None, stacklevel: int) -> None:
+    """Warns of an argument that changes nothing, if there is a reason why it does not."""
+    if why is not None:
+        warnings.warn(f"{argument} has no effect {why}", RuntimeWarning, stacklevel=stacklevel + 1)
+
+
+def why_no_hand_over(loader: Loader) -> str | None:
+    """Where workers put no sample aside, or need no asking, and what to do; ``None`` elsewhere."""
+    if isinstance(loader._origin, NativeDataset):
+        return "for a native dataset, whose slow samples make room by themselves; leave it out"
+    if is_stream(loader.dataset):
+        return "for a stream, whose workers go through it sample by sample; leave it out"
+    if loader.order == "strict":
+        return 'in strict order, in which no sample overtakes another; pass order="ready" as well'
+    if loader._auto_workers is not None:
+        return 'with num_workers="auto", as a worker that ends could not go on with it; pass their number'
+    if loader.num_workers == 0:
+        return "without workers, which would take up another sample; pass num_workers as well"
+    if wants_threads(loader.multiprocessing_context):
+        return 'with worker threads; pass multiprocessing_context="spawn" or "forkserver" for processes'
+    return None
 
 
 def warn_of_undivided(sampler: Any, world_size: int, stacklevel: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from sutler._run import TimedOutError
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_progress import StreamProgress
 from sutler._sutler import Positions, Served
+from sutler.errors import sample_error
 
 if TYPE_CHECKING:
     from sutler._sampling import Drawing
@@ -191,6 +193,8 @@ class EpochIterator(Iterator[Any]):
             self._delivered += 1  # the next request passes over the batch, where the epoch goes on at all
             raise
         if answer is None:
+            if self._delivered == 0:
+                _warn_of_failures(self._loader, self._position, stacklevel=2)
             self._ended = True
             self._position.complete = True
             self.close()
@@ -220,3 +224,20 @@ def _call_off(owner: int, call_off: Callable[[], None], prefetcher: DevicePrefet
         call_off()
         if prefetcher is not None:
             prefetcher.close()
+
+
+def _warn_of_failures(loader: Loader, position: Position, stacklevel: int) -> None:
+    """Warns where an epoch had no batch since every sample failed: from outside it looks like one without samples."""
+    failures = loader.failures()
+    if not failures:
+        return
+    resumed = position.consumed > 0 or position.served is not None
+    epoch = f"{'the rest of ' if resumed else ''}epoch {position.epoch}"
+    first = sample_error(failures[0].id, failures[0].path, failures[0].reason, failures[0].kind)
+    end = "" if str(first).endswith(".") else "."
+    warnings.warn(
+        f"Every sample of {epoch} failed, so there was no batch. The first was {first}{end} loader.failures() lists "
+        'them all; errors="raise" shows where one comes from.',
+        RuntimeWarning,
+        stacklevel=stacklevel + 1,
+    )

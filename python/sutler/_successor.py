@@ -67,16 +67,25 @@ def _attributes(loader: Loader) -> list[Any]:
 
 
 def _may_overlap(loader: Loader) -> bool:
-    """Whether the next epoch is ours to foresee, and its workers stay."""
-    return (
-        loader.overlap_epochs
-        and loader.num_workers > 0
-        and (isinstance(loader.dataset, NativeDataset) or loader.persistent_workers)
-        and loader._streams is None
-        and loader._selection is None  # its list of indices is the user's to change until the epoch begins
-        and loader._given_sampler is None
-        and loader._given_batch_sampler is None
-        and loader.order != "shared"
-        and loader._agent is None
-        and loader.device is None
-    )
+    return loader.overlap_epochs and why_no_overlap(loader) is None
+
+
+def why_no_overlap(loader: Loader) -> str | None:
+    """Where the next epoch is not ours to foresee, or its workers do not stay, and what to do; ``None`` elsewhere."""
+    if loader._streams is not None:
+        return "for a stream, whose next pass nobody can foresee; leave it out"
+    if loader.num_workers == 0:
+        return "without workers, which would begin the next epoch; pass num_workers as well"
+    if loader._selection is not None:
+        return "for a subset, whose list of indices may be changed until the epoch begins; leave it out"
+    if not isinstance(loader.dataset, NativeDataset) and not loader.persistent_workers:
+        return "where workers end with their epoch; pass persistent_workers=True as well"
+    if loader._given_sampler is not None or loader._given_batch_sampler is not None:
+        return "with a sampler, which is drawn from when its epoch begins; leave one of the two out"
+    if loader.order == "shared":
+        return 'with order="shared", in which other jobs decide as well; leave it out, or pass order="ready"'
+    if loader._agent is not None:
+        return "with an agent, which has other jobs to serve; leave it out"
+    if loader.device is not None:
+        return "with device=, as batches are copied there epoch by epoch; leave one of the two out"
+    return None

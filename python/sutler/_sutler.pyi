@@ -243,6 +243,7 @@ class Text:
         documents: bool,
         positions: bool,
         skip_bad: bool,
+        close_empty: bool,
         threads: int,
         progress: Callable[[int], object] | None,
     ) -> Text: ...

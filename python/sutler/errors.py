@@ -71,7 +71,7 @@ class SampleError(SutlerError, RuntimeError):
 
 
 class DecodeError(SampleError, OSError):
-    """The bytes of a sample are not an image that Sutler decodes, or exceed `pixels_max` or `bytes_max`.
+    """The bytes of a sample are not what Sutler decodes, or exceed a limit such as `pixels_max` or `bytes_max`.
 
     It is an `OSError` as well, because that is what Pillow raises for a broken file: code that guards a
     Pillow loader with `except OSError` guards this one too.
@@ -206,7 +206,8 @@ class Errors:
             samples: 1 % of 250 samples allows 2.
 
     With both, the smaller number of samples decides. With neither, any number may fail, as with
-    `errors="skip"`. Every epoch starts counting at zero. What was left out is in `loader.failures()`.
+    `errors="skip"`. Every epoch starts counting at zero, and so does the rest of one that is resumed. What was left out
+    is in `loader.failures()`.
 
     Examples:
         >>> Errors(max=100)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
@@ -20,8 +19,10 @@ from sutler._arguments import (
     read_context,
     read_device,
     warn_of_many_workers,
+    warn_of_no_effect,
     warn_of_undivided,
     warn_of_undivided_stream,
+    why_no_hand_over,
 )
 from sutler._backend import Backend, BatchSource, ProcessBackend, length_of, make_backend
 from sutler._beginning import begin_epoch
@@ -41,7 +42,7 @@ from sutler._stats import describe, figures_of, no_timeline, timeline_of
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
-from sutler._successor import Successor
+from sutler._successor import Successor, why_no_overlap
 from sutler._words import counted
 from sutler.cache import Cache, check_alone, read_cache
 from sutler.datasets import NativeDataset
@@ -258,12 +259,8 @@ class Loader(Generic[BatchType_co]):
             max(LATENESS_MIN, self._batches_ahead(self.batch_size or 1)) if lateness is None else lateness
         )
         if lateness is not None and self.order == "strict":
-            warnings.warn(
-                f"lateness={lateness} has no effect in strict order, in which no sample is late; "
-                'pass order="ready" as well',
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            why = 'in strict order, in which no sample is late; pass order="ready" as well'
+            warn_of_no_effect(f"lateness={lateness}", why, stacklevel=2)
         #: What is left out follows from the number of workers, in which the ranks of a job may differ.
         self._lateness_given = lateness is not None
         self.hand_over = hand_over
@@ -316,6 +313,10 @@ class Loader(Generic[BatchType_co]):
         if self._streams is None:
             self._backend: Backend = make_backend(self, dataset)
             self._room = EngineRoom(self._backend)
+        if hand_over:
+            warn_of_no_effect("hand_over=True", why_no_hand_over(self), stacklevel=2)
+        if overlap_epochs:
+            warn_of_no_effect("overlap_epochs=True", why_no_overlap(self), stacklevel=2)
         #: How many samples a stream was said to have when the loader's length was asked for.
         self._stream_length: int | None = None
         self._closed = False

@@ -49,7 +49,8 @@ class TextLines(NativeDataset):
         pad: The token that fills up shorter lines, or its number; by default the tokenizer's.
         padding: ``"longest"``, or ``"max_length"`` for batches of one shape.
         pad_to_multiple_of: Round the length of a batch up to a multiple of this.
-        attention_mask: Deliver ``[ids, lengths, mask]``, with a mask of ones for tokens and zeros for padding.
+        attention_mask: Deliver ``[ids, lengths, mask]``, with a mask of ones for tokens and zeros for padding. Not for
+            packed blocks: ``documents=`` is for those.
         pack: The length of blocks in tokens.
         eos: The token that closes every line in a block, or its number; by default the tokenizer's.
         documents: Deliver ``[ids, documents]`` for packed blocks: for each token the number of its line in the block,
@@ -58,7 +59,8 @@ class TextLines(NativeDataset):
         remainder: ``"pad"`` fills the last block up, ``"drop"`` leaves it out, with its fewer than ``pack`` tokens.
         bad_lines: ``"raise"`` for a line that cannot be read when packing begins, or ``"skip"`` it;
             :attr:`skipped_lines` tells which. Without packing the loader's ``errors=`` decides.
-        keep_empty: Let blank lines be samples, too.
+        keep_empty: Let blank lines be samples, too. When packing, each line without tokens is then a document of its
+            end-of-text token alone; else it leaves nothing.
         cache_folder: Where indices are kept; by default ``$XDG_CACHE_HOME/sutler``, or ``~/.cache/sutler``.
         bytes_max: Refuse longer lines.
         progress: Show a counter while files are looked through; by default only on a terminal.
@@ -126,6 +128,11 @@ class TextLines(NativeDataset):
         if (documents or positions) and pack is None:
             raise ValueError(
                 "documents= and positions= tell about packed blocks; pass pack= with their length"
+            )
+        if pack is not None and attention_mask:
+            raise ValueError(
+                "attention_mask= marks the padding of lines, and packed blocks have none but at the end of the last; "
+                "leave it out, or pass documents=True, which is 0 for padding"
             )
         if pack is not None and max_length is not None:
             raise ValueError(
@@ -217,6 +224,7 @@ class TextLines(NativeDataset):
             documents=self.documents,
             positions=self.positions,
             skip_bad=self.bad_lines == "skip",
+            close_empty=self.keep_empty,
             threads=_sutler.usable_cores(),
             progress=self._counter("counting tokens", 1, "lines"),
         )

@@ -172,7 +172,8 @@ def prepare_volumes(
     Images are resampled to one distance of values (trilinear; labels to the nearest), clipped, brought to a mean and a
     deviation, and padded with their edges. The defaults are those of MLPerf's 3D-UNet on KiTS19. Each pair becomes
     ``NAME_x.npy`` (float32) and ``NAME_y.npy`` (uint8) in ``destination``, which appear only when they are complete.
-    What is there already and was made with the same parameters is left alone, so an interrupted run goes on.
+    What is there already and was made with the same parameters is left alone, so an interrupted run goes on. A file has
+    the modification time of its source; where the two differ, the pair is prepared anew.
 
     Args:
         source: A folder as :class:`VolumeFolder` reads it.

@@ -182,6 +182,58 @@ def test_lateness_without_an_order_that_allows_it_is_said_to_be_in_vain(
         Loader(augmented, lateness=4, in_order=False)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"num_workers": 1}, 'in strict order.*pass order="ready" as well'),
+        ({"num_workers": "auto", "order": "ready"}, 'with num_workers="auto".*pass their number'),
+        ({"order": "ready"}, "without workers.*pass num_workers as well"),
+        ({"num_workers": 1, "order": "ready", "multiprocessing_context": "thread"}, "with worker threads"),
+    ],
+)
+def test_hand_over_where_nothing_is_put_aside_is_said_to_be_in_vain(
+    augmented: sutler.ImageFolder, arguments: dict[str, Any], told: str
+) -> None:
+    with pytest.warns(RuntimeWarning, match=f"hand_over=True has no effect {told}"):
+        Loader([1, 2, 3], hand_over=True, **arguments)
+    with pytest.warns(
+        RuntimeWarning, match="hand_over=True has no effect for a native dataset.*leave it out"
+    ):
+        Loader(augmented, hand_over=True, order="ready")
+    with pytest.warns(RuntimeWarning, match="hand_over=True has no effect for a stream.*leave it out"):
+        Loader(iter([1, 2, 3]), hand_over=True, order="ready")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({}, "without workers.*pass num_workers as well"),
+        ({"num_workers": 1}, "where workers end with their epoch; pass persistent_workers=True as well"),
+        ({"num_workers": 1, "persistent_workers": True, "sampler": [0, 2]}, "with a sampler"),
+        ({"num_workers": 1, "persistent_workers": True, "batch_sampler": [[0, 2]]}, "with a sampler"),
+        ({"num_workers": 1, "persistent_workers": True, "device": "cpu"}, "with device="),
+    ],
+)
+def test_overlap_where_the_next_epoch_is_not_foreseen_is_said_to_be_in_vain(
+    augmented: sutler.ImageFolder, arguments: dict[str, Any], told: str
+) -> None:
+    with pytest.warns(RuntimeWarning, match=f"overlap_epochs=True has no effect {told}"):
+        Loader([1, 2, 3], overlap_epochs=True, **arguments)
+    with pytest.warns(RuntimeWarning, match="overlap_epochs=True has no effect for a subset"):
+        Loader(torch_data.Subset(augmented, [0, 1]), overlap_epochs=True)
+    with pytest.warns(RuntimeWarning, match="overlap_epochs=True has no effect for a stream"):
+        Loader(iter([1, 2, 3]), overlap_epochs=True, num_workers=1)
+
+
+@pytest.mark.processes
+def test_what_has_an_effect_is_not_warned_of(augmented: sutler.ImageFolder) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Loader([1, 2, 3], hand_over=True, order="ready", num_workers=1)
+        Loader([1, 2, 3], overlap_epochs=True, num_workers=1, persistent_workers=True)
+        Loader(augmented, overlap_epochs=True, order="ready")
+
+
 @pytest.mark.parametrize("epoch", ["a", 1.5, None])
 def test_an_epoch_that_is_no_number_is_refused_by_name(augmented: sutler.ImageFolder, epoch: Any) -> None:
     loader = Loader(augmented)

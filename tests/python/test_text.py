@@ -450,6 +450,8 @@ def test_wrong_arguments_are_explained(
     for arguments in wrong:
         with pytest.raises(ValueError):  # noqa: PT011 - each has a sentence of its own
             sutler.TextLines(corpus, byte_level, **arguments)
+    with pytest.raises(ValueError, match="pass documents=True, which is 0 for padding"):
+        sutler.TextLines(corpus, byte_level, pack=8, attention_mask=True)
     with pytest.raises(ValueError, match="native threads count"):
         sutler.TextLines(corpus, str.split, pack=8)
     dataset = sutler.TextLines(corpus, byte_level)
@@ -477,6 +479,39 @@ def test_empty_lines_are_no_samples_unless_asked_for(
     empty.write_text("")
     assert list(sutler.Loader(sutler.TextLines(empty, byte_level))) == []
     assert list(sutler.Loader(sutler.TextLines(empty, byte_level, pack=8))) == []
+
+
+def test_packing_closes_empty_lines_where_they_are_kept(
+    tmp_path: pathlib.Path, byte_level: tokenizers.Tokenizer
+) -> None:
+    lines = tmp_path / "sparse.txt"
+    lines.write_text("foo\n\nbar\n")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": "foo"}\n{"text": ""}\nno JSON\n{"text": "bar"}\n')
+    nothing = tmp_path / "nothing.jsonl"
+    nothing.write_text('{"text": ""}\n{"text": ""}\n')
+    end = byte_level.token_to_id("<|endoftext|>")
+    foo, bar = encoded(byte_level, ["foo", "bar"])
+
+    def packed(path: pathlib.Path, *, keep_empty: bool) -> sutler.TextLines:
+        arguments: dict[str, Any] = {"documents": True, "positions": True, "bad_lines": "skip"}
+        return sutler.TextLines(path, byte_level, pack=16, keep_empty=keep_empty, **arguments)
+
+    for path in (lines, rows):
+        for keep_empty, between in ((False, []), (True, [end])):
+            dataset = packed(path, keep_empty=keep_empty)
+            expected = [*foo, end, *between, *bar, end]
+            assert dataset.total_tokens == len(expected), "a line that cannot be read is not closed"
+            for _ in range(2):  # from the counts that were kept, too
+                ids, documents, positions = packed(path, keep_empty=keep_empty)[0]
+                assert ids.tolist()[: len(expected)] == expected
+                assert documents.max() == 2 + keep_empty
+            if keep_empty:
+                assert positions[len(foo) + 1] == 0
+    assert len(packed(nothing, keep_empty=False)) == 0
+    assert packed(nothing, keep_empty=True)[0][0].tolist()[:2] == [end, end]
+    states = [sutler.Loader(packed(lines, keep_empty=keep)).state_dict() for keep in (False, True)]
+    assert states[0]["fingerprint"] != states[1]["fingerprint"]
 
 
 # --- the command line -------------------------------------------------------------------------------------------------

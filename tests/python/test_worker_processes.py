@@ -340,6 +340,55 @@ for budget in (sutler.Errors(max=4), sutler.Errors(rate=0.24), sutler.Errors(max
     )
 
 
+@pytest.mark.parametrize("order", ["strict", "ready"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_in_which_every_sample_failed_is_warned_of(
+    run_script: Run, workers: int, order: str
+) -> None:
+    run_script(
+        PRELUDE
+        + f"options = {{'num_workers': {workers}, 'multiprocessing_context': {'fork' if workers else None!r}}}\n"
+        + f"options |= {{'order': {order!r}, 'errors': 'skip'}}"
+        + """
+import warnings
+
+class Misspelt(Squares):
+    def __getitem__(self, index):
+        return undefined_name if index >= self.good else index
+    good = 0
+
+def said(loader):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        served = sum(map(len, loader))
+    return served, [(each.category, str(each.message)) for each in caught if each.category is RuntimeWarning]
+
+reason = "NameError: name 'undefined_name' is not defined"
+loader = make(Misspelt(20), **options)
+for epoch in range(2):
+    served, [(category, text)] = said(loader)
+    assert served == 0 and category is RuntimeWarning
+    assert text.startswith(f"Every sample of epoch {epoch} failed, so there was no batch. The first was sample "), text
+    assert f"{reason}. loader.failures() lists them all" in text, text
+    assert len(loader.failures()) == 20
+
+some = Misspelt(20)
+some.good = 4
+loader = make(some, **options)
+iterator = iter(loader)
+next(iterator)
+state = loader.state_dict()
+assert sum(map(len, iterator)) == 0
+assert said(loader) == (4, []), "a batch was served"
+rest = make(some, **options)
+rest.load_state_dict(state)
+served, [(_, text)] = said(rest)
+assert served == 0 and text.startswith("Every sample of the rest of epoch 0 failed"), text
+assert said(make(Squares(0), **options)) == (0, []), "nothing was there to fail"
+"""
+    )
+
+
 def test_searching_for_garbage_copies_nothing_that_a_worker_shares_with_its_trainer(run_script: Run) -> None:
     run_script(
         PRELUDE

@@ -74,12 +74,24 @@ fn sound_instead(path: &Path) -> Option<Failed> {
     })
 }
 
+/// What the files of a dataset are taken for, whatever is in them: a dataset in Python takes all of its files for the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Pictures, which are all that manifests and annotation files list.
+    Images,
+    /// Sound.
+    Sound,
+    /// Volumes with their labels.
+    Volumes,
+}
+
 /// The same, and where a folder holds no images the sound files in it, or the volumes; or the pictures of a COCO annotation file,
 /// which are in the folder `images` or where they are most likely.
-pub fn open_any(path: &Path, images: Option<&Path>) -> Result<Arc<Files>, Failed> {
+pub fn open_any(path: &Path, images: Option<&Path>) -> Result<(Arc<Files>, Content), Failed> {
     if is_annotation_file(path) {
         let listing = Listing::coco(path, &coco_options(path, images), &Silent)?;
-        return Ok(Arc::new(Files::new(listing, Io::Buffered, Limits::default().bytes_max)));
+        let files = Files::new(listing, Io::Buffered, Limits::default().bytes_max);
+        return Ok((Arc::new(files), Content::Images));
     }
     if let Some(images) = images {
         let reason = format!(
@@ -91,18 +103,21 @@ pub fn open_any(path: &Path, images: Option<&Path>) -> Result<Arc<Files>, Failed
     }
     let images = list(path, FolderOptions { allow_empty: true, ..FolderOptions::default() });
     if images.as_ref().is_ok_and(|images| !images.is_empty()) {
-        return images;
+        return images.map(|images| (images, Content::Images));
     }
     let sounds = list(path, FolderOptions { allow_empty: true, ..FolderOptions::audio() });
     if sounds.as_ref().is_ok_and(|sounds| !sounds.is_empty()) {
-        return sounds;
+        return sounds.map(|sounds| (sounds, Content::Sound));
     }
     if path.is_dir() {
         let progress = ListingBar::new(None, "listing");
         let volumes = Listing::volume_folder(path, &FolderOptions::volumes(), &progress);
         progress.finish();
         match volumes {
-            Ok(volumes) => return Ok(Arc::new(Files::new(volumes, Io::Buffered, VOLUME_BYTES_MAX))),
+            Ok(volumes) => {
+                let files = Files::new(volumes, Io::Buffered, VOLUME_BYTES_MAX);
+                return Ok((Arc::new(files), Content::Volumes));
+            }
             // Of three kinds that are not there, images are the likeliest to be missed: what is wrong with them is said below.
             Err(StoreError::NoPairs { .. }) => {}
             Err(error) => return Err(error.into()),

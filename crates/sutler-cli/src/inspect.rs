@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde::Serialize;
 use sutler_core::SampleId;
 use sutler_engine::read_volume;
-use sutler_media::{Decoder, Format, Limits, Pixels, Rect, Request, Scale, audio, probe, volume};
-use sutler_store::{Files, ReadBuffer, Source};
+use sutler_media::{
+    DecodeError, Decoder, Format, Limits, Pixels, Rect, Request, Scale, audio, probe, volume,
+};
+use sutler_store::{Files, ReadBuffer, Source, StoreError};
 
 use crate::boxes::BoxFacts;
-use crate::dataset::{DatasetPath, open_any};
+use crate::dataset::{Content, DatasetPath, open_any};
 use crate::inspect_text::TextArguments;
 use crate::{Failed, report};
 
@@ -27,8 +29,8 @@ const FORMAT_BYTES: usize = 16;
 
 /// Show what is in a dataset: counts, sizes, formats, broken files
 ///
-/// Images and sound lie in one folder per class, volumes in pairs with their labels. Every file is read and decoded in full, so
-/// a file that is not listed as broken can be served. Files of text, and folders of nothing else, are read line by line. PATH may
+/// Images and sound lie in one folder per class, volumes in pairs with their labels. Every file is read and decoded in full, as what its
+/// name says (image, sound or volume; which format it is, its content tells), so a file that is not listed as broken can be served. Files of text, and folders of nothing else, are read line by line. PATH may
 /// also be a COCO annotation file (.json): then its boxes and categories are counted, and pictures compared with what it says of them.
 ///
 /// The exit code is 0 where nothing is broken, and 1 where something is, or where there is nothing to inspect.
@@ -92,8 +94,8 @@ impl Inspect {
         {
             return self.text.inspect(&files, threads, self.json);
         }
-        let files = open_any(&self.dataset.path, self.images.as_deref())?;
-        let mut findings = examine(&files, threads)?;
+        let (files, content) = open_any(&self.dataset.path, self.images.as_deref())?;
+        let mut findings = examine(&files, content, threads)?;
         findings.broken.sort_by_key(|(sample, _)| *sample);
         let broken: Vec<Broken> = findings.broken.into_iter().map(|(_, broken)| broken).collect();
         let found = findings.found;
@@ -105,8 +107,7 @@ impl Inspect {
         for format in images.chain(sounds).chain(volumes) {
             *formats.entry(format).or_default() += 1;
         }
-        let has_volumes = files.listing().partners().is_some();
-        let has_sound = found.iter().any(|finding| finding.sound.is_some());
+        let (has_volumes, has_sound) = (content == Content::Volumes, content == Content::Sound);
         let bytes: u64 = found.iter().map(|finding| finding.bytes).sum();
         let spread =
             |value: fn(&Finding) -> Option<u64>| Spread::of(found.iter().filter_map(value).collect());
@@ -259,7 +260,7 @@ pub fn none_broken(broken: usize, samples: u64, noun: &str) -> Result<(), Failed
     Err(text.into())
 }
 
-fn examine(files: &Files, threads: usize) -> Result<Findings, Failed> {
+fn examine(files: &Files, content: Content, threads: usize) -> Result<Findings, Failed> {
     let samples = u32::try_from(files.len())?;
     let next = AtomicU32::new(0);
     let all = Mutex::new(Findings::default());
@@ -279,7 +280,7 @@ fn examine(files: &Files, threads: usize) -> Result<Findings, Failed> {
                     if sample.0 >= samples {
                         break;
                     }
-                    let (finding, broken) = examiner.examine(files, sample);
+                    let (finding, broken) = examiner.examine(files, content, sample);
                     mine.found.push(finding);
                     mine.broken.extend(broken.map(|broken| (sample, broken)));
                     bar.inc(1);
@@ -313,73 +314,66 @@ struct Examiner {
 }
 
 impl Examiner {
-    fn examine(&mut self, files: &Files, sample: SampleId) -> (Finding, Option<Broken>) {
+    fn examine(&mut self, files: &Files, content: Content, sample: SampleId) -> (Finding, Option<Broken>) {
         let path = files.describe(sample);
         let mut finding =
             Finding { bytes: 0, image: None, sound: None, volume: None, warned: false, misnamed: false };
-        let broken = |kind, reason| Some(Broken { path: path.clone(), kind, reason });
-        if let Some(labels) = files.partners() {
-            let bytes = [files.encoded_bytes(sample), labels.encoded_bytes(sample)];
-            finding.bytes = bytes.into_iter().flatten().sum();
-            return match self.volume(files, sample) {
-                Ok((format, shape)) => {
-                    finding.misnamed = !path.to_ascii_lowercase().ends_with(&format!(".{format}"));
-                    finding.volume = Some((format, shape));
-                    (finding, None)
-                }
-                Err((kind, reason)) => (finding, broken(kind, reason)),
-            };
-        }
-        let bytes = match files.read(sample, &mut self.buffer) {
-            Ok(bytes) => bytes,
-            Err(error) => return (finding, broken(error.kind(), error.to_string())),
+        let decoded = match content {
+            Content::Images => self.picture(files, sample, &path, &mut finding),
+            Content::Sound => self.clip(files, sample, &path, &mut finding),
+            Content::Volumes => self.volume(files, sample, &path, &mut finding),
         };
-        finding.bytes = bytes.len() as u64;
-        if let Some(format) = audio::sniff(bytes) {
-            let extension = path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
-            finding.misnamed =
-                extension != format.name() && !(format == audio::Format::Ogg && extension == "oga");
-            return match self.sound.decode(bytes) {
-                Ok(clip) => {
-                    let length = clip.frames() as u64 * 1000 / u64::from(clip.rate.max(1));
-                    finding.sound = Some((format.name(), length));
-                    (finding, None)
-                }
-                Err(error) => (finding, broken(error.kind(), error.to_string())),
-            };
-        }
-        let header = match probe(bytes, &Limits::default()) {
-            Ok(header) => header,
-            Err(error) => return (finding, broken(error.kind(), error.to_string())),
-        };
-        finding.image = Some((header.format.name(), header.width, header.height));
-        finding.misnamed = !has_extension_of(&path, header.format);
-        let picture = files.annotations().map(|annotations| annotations.picture(sample));
-        if let Some(Err(reason)) = picture.map(|picture| picture.check(header.width, header.height)) {
-            return (finding, broken("annotation", reason));
-        }
-        let request = Request { region: Rect::whole(header.width, header.height), scale: Scale::Full };
-        match self.decoder.decode(bytes, &header, &request, &mut self.pixels) {
-            Ok(decoded) => {
-                finding.warned = decoded.warnings > 0;
-                (finding, None)
-            }
-            Err(error) => (finding, broken(error.kind(), error.to_string())),
-        }
+        (finding, decoded.err().map(|(kind, reason)| Broken { path, kind, reason }))
     }
 
-    /// The format of a volume's file, and its shape.
-    fn volume(
-        &mut self,
-        files: &Files,
-        sample: SampleId,
-    ) -> Result<(&'static str, [u64; 3]), (&'static str, String)> {
+    fn clip(&mut self, files: &Files, sample: SampleId, path: &str, finding: &mut Finding) -> Examined {
+        let bytes = files.read(sample, &mut self.buffer).map_err(unreadable)?;
+        finding.bytes = bytes.len() as u64;
+        let format = audio::sniff(bytes);
+        let clip = self.sound.decode(bytes).map_err(|error| (error.kind(), error.to_string()))?;
+        let length = clip.frames() as u64 * 1000 / u64::from(clip.rate.max(1));
+        finding.sound = format.map(|format| (format.name(), length));
+        let extension = path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+        finding.misnamed = format.is_some_and(|format| {
+            extension != format.name() && !(format == audio::Format::Ogg && extension == "oga")
+        });
+        Ok(())
+    }
+
+    fn picture(&mut self, files: &Files, sample: SampleId, path: &str, finding: &mut Finding) -> Examined {
+        let bytes = files.read(sample, &mut self.buffer).map_err(unreadable)?;
+        finding.bytes = bytes.len() as u64;
+        let undecodable = |error: DecodeError| (error.kind(), error.to_string());
+        let header = probe(bytes, &Limits::default()).map_err(undecodable)?;
+        finding.image = Some((header.format.name(), header.width, header.height));
+        finding.misnamed = !has_extension_of(path, header.format);
+        if let Some(annotations) = files.annotations() {
+            let picture = annotations.picture(sample);
+            picture.check(header.width, header.height).map_err(|reason| ("annotation", reason))?;
+        }
+        let request = Request { region: Rect::whole(header.width, header.height), scale: Scale::Full };
+        let decoded = self.decoder.decode(bytes, &header, &request, &mut self.pixels).map_err(undecodable)?;
+        finding.warned = decoded.warnings > 0;
+        Ok(())
+    }
+
+    fn volume(&mut self, files: &Files, sample: SampleId, path: &str, finding: &mut Finding) -> Examined {
+        let labels = files.partners();
+        let bytes = [files.encoded_bytes(sample), labels.and_then(|labels| labels.encoded_bytes(sample))];
+        finding.bytes = bytes.into_iter().flatten().sum();
         let found = read_volume(files, sample, volume::Limits::default(), None)
             .map_err(|failure| (failure.kind, failure.reason))?;
-        let (start, _) = files
-            .read_start(sample, FORMAT_BYTES, &mut self.buffer)
-            .map_err(|error| (error.kind(), error.to_string()))?;
-        let format = volume::sniff(start).map_err(|error| (error.kind(), error.to_string()))?;
-        Ok((format.name(), found.shape.map(|side| side as u64)))
+        let (start, _) = files.read_start(sample, FORMAT_BYTES, &mut self.buffer).map_err(unreadable)?;
+        let format = volume::sniff(start).map_err(|error| (error.kind(), error.to_string()))?.name();
+        finding.misnamed = !path.to_ascii_lowercase().ends_with(&format!(".{format}"));
+        finding.volume = Some((format, found.shape.map(|side| side as u64)));
+        Ok(())
     }
+}
+
+/// Nothing, or why a file is broken: a word and a sentence.
+type Examined = Result<(), (&'static str, String)>;
+
+fn unreadable(error: StoreError) -> (&'static str, String) {
+    (error.kind(), error.to_string())
 }

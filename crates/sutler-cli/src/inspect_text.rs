@@ -55,7 +55,7 @@ impl TextArguments {
             return None;
         }
         if path.is_dir() {
-            let other = open_any(path, None).is_ok_and(|files| !files.is_empty());
+            let other = open_any(path, None).is_ok_and(|(files, _)| !files.is_empty());
             return if other { None } else { text_files_in(path).ok() };
         }
         let is_text =

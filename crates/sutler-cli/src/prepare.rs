@@ -24,8 +24,8 @@ enum What {
 /// Resample, clip, normalise and pad volumes and their labels, as MLPerf's 3D-UNet does
 ///
 /// Each pair below SRC (case_x.npy and case_y.npy, imaging.nii.gz and segmentation.nii.gz, or images/ and labels/) becomes NAME_x.npy (float32)
-/// and NAME_y.npy (uint8) in DST, of which crops can be read without reading the rest. Files appear when they are complete. What is there already is
-/// left alone unless its source is newer, so an interrupted run goes on. Pairs that cannot be prepared are listed, and the exit code is
+/// and NAME_y.npy (uint8) in DST, of which crops can be read without reading the rest. Files appear when they are complete, with the
+/// modification times of their sources. What is there already is left alone unless its source has another time, newer or older, so an interrupted run goes on. Pairs that cannot be prepared are listed, and the exit code is
 /// then 1.
 #[derive(clap::Args)]
 struct Volumes {

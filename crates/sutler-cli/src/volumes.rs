@@ -1,14 +1,17 @@
 //! Volumes of different scanners made alike: resampled, clipped, normalised, padded, and written so that crops of them can be read.
 //!
 //! A pair is finished when both of its files are there: each is written under another name and renamed, so what is there is complete.
-//! A small file beside them says with which settings they were made, so that a folder never holds two kinds.
+//! Each carries the modification time of the file it was made from. A source with any other time, an older one included, is
+//! another source: `cp -p` and rsync bring their times along. A small file beside them says with which settings they were made, so that
+//! a folder never holds two kinds.
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use sutler_core::SampleId;
@@ -30,6 +33,9 @@ const SIDE_MAX: usize = 4096;
 
 /// How often somebody may say that it is enough.
 const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// How finely file systems keep times, in nanoseconds: most of them, NTFS, older NFS, exFAT, older ext, FAT.
+const TIME_STEPS: [i128; 6] = [1, 100, 1_000, 10_000_000, 1_000_000_000, 2_000_000_000];
 
 /// What is done to each volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -287,6 +293,17 @@ fn write(path: &Path, fill: impl FnOnce(&mut fs::File) -> io::Result<()>) -> io:
     moved
 }
 
+/// When a file was last changed, in nanoseconds.
+fn changed_at(path: &Path) -> Option<i128> {
+    let file = fs::metadata(path).ok()?;
+    Some(i128::from(file.mtime()) * 1_000_000_000 + i128::from(file.mtime_nsec()))
+}
+
+/// Whether one file carries the time of another, as finely as its file system keeps it.
+fn carries_time(made: i128, source: i128) -> bool {
+    TIME_STEPS.iter().any(|step| source.div_euclid(*step) * step == made)
+}
+
 struct Work<'a> {
     files: &'a Files,
     outputs: &'a [Output],
@@ -325,6 +342,9 @@ impl Work<'_> {
         if self.is_finished(sample, output) {
             return Ok(Ok(()));
         }
+        // Looked at before the files are read: what is changed in the meantime is prepared anew the next time.
+        let times =
+            self.sources(sample).map(|path| fs::metadata(path?).and_then(|file| file.modified()).ok());
         let limits = Limits::default();
         let made =
             read_volume(self.files, sample, limits, Some(self.settings.channels)).and_then(|mut volume| {
@@ -341,10 +361,15 @@ impl Work<'_> {
         let (mut image, mut label) = (vec![0; image_bytes], vec![0; label_bytes]);
         volume.write(&mut image, &mut label);
         let files = [(volume.channels, Kind::F32, image), (1, Kind::U8, label)];
-        for (path, (channels, kind, values)) in output.iter().zip(files) {
+        // The image comes last: labels are resampled as the header of the image says, so they must not be those of an earlier image once
+        // the time of the image says that all is done.
+        for ((path, time), (channels, kind, values)) in output.iter().zip(times).zip(files).rev() {
             write(path, |file| {
                 file.write_all(&npy_start(channels, volume.shape, kind))?;
-                file.write_all(&values)
+                file.write_all(&values)?;
+                // Where times cannot be set, the pair is prepared anew the next time, and what was written is good all the same.
+                let _ = time.map(|time: SystemTime| file.set_modified(time));
+                Ok(())
             })
             .map_err(|source| PrepareError::Write { path: path.clone(), source })?;
         }
@@ -352,13 +377,35 @@ impl Work<'_> {
         Ok(Ok(()))
     }
 
-    /// Whether both files are there, and none is older than what it was made from.
-    fn is_finished(&self, sample: SampleId, output: &Output) -> bool {
-        let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+    /// Where the image and the labels of a sample are.
+    fn sources(&self, sample: SampleId) -> [Option<PathBuf>; 2] {
         let listing = self.files.listing();
-        let labels = listing.partners().map(|labels| labels.path(sample));
-        let sources = [Some(listing.path(sample)), labels];
-        let newest = sources.iter().map(|path| path.as_deref().and_then(changed)).max().flatten();
-        output.iter().all(|path| changed(path).is_some_and(|made| Some(made) >= newest))
+        [Some(listing.path(sample)), listing.partners().map(|labels| labels.path(sample))]
+    }
+
+    /// Whether both files are there, and each was made from its source as that is now.
+    fn is_finished(&self, sample: SampleId, output: &Output) -> bool {
+        self.sources(sample).iter().zip(output).all(|(source, output)| {
+            let times = source.as_deref().and_then(changed_at).zip(changed_at(output));
+            times.is_some_and(|(source, made)| carries_time(made, source))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_may_be_kept_less_finely_than_that_of_the_source() {
+        let source = 1_700_000_001_234_567_891;
+        for kept in [source, 1_700_000_001_234_567_800, 1_700_000_001_000_000_000, 1_700_000_000_000_000_000]
+        {
+            assert!(carries_time(kept, source), "{kept}");
+        }
+        for other in [source + 1, source - 1, 1_700_000_002_000_000_000, 1_699_999_998_000_000_000] {
+            assert!(!carries_time(other, source), "{other}");
+        }
+        assert!(carries_time(-1_500_000_000, -1_500_000_000), "a file from before 1970");
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Complications. The order is another one in every epoch, so a block is found by looking: a running total is kept at every 64th
 //! document, and the rest of the way is counted. The tape's end seldom meets a cut: what is left over is a block of its own, to be
-//! filled up, or is left out. A document without tokens leaves no mark either.
+//! filled up, or is left out. Whether a document without tokens leaves its mark, its count says.
 
 use std::sync::Arc;
 

@@ -215,8 +215,9 @@ impl Text {
     }
 
     /// The same lines in blocks of `length` tokens, each line closed by the token `end`. The last block is filled up with `padding`, or left out without
-    /// it. Raises for the first line that cannot be read, unless such are to be left out.
-    #[pyo3(signature = (length, *, end, padding, documents, positions, skip_bad, threads, progress))]
+    /// it. Raises for the first line that cannot be read, unless such are to be left out. A line without tokens leaves nothing, unless
+    /// such are to be closed as well.
+    #[pyo3(signature = (length, *, end, padding, documents, positions, skip_bad, close_empty, threads, progress))]
     #[allow(clippy::too_many_arguments)] // one call per dataset, by keyword
     fn pack(
         &self,
@@ -227,6 +228,7 @@ impl Text {
         documents: bool,
         positions: bool,
         skip_bad: bool,
+        close_empty: bool,
         threads: usize,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
@@ -234,8 +236,12 @@ impl Text {
         if let (false, Some(failure)) = (skip_bad, bad.first()) {
             return Err(sample_error(py, failure));
         }
-        // The token at the end; a line without tokens gets none.
-        counts.iter_mut().filter(|count| **count > 0).for_each(|count| *count += 1);
+        // The token at the end. Lines that cannot be read are in order, have no tokens either, and are never closed.
+        let mut unread = bad.iter().map(|failure| failure.sample.index()).peekable();
+        for (line, count) in counts.iter_mut().enumerate() {
+            let is_read = unread.next_if_eq(&line).is_none();
+            *count += u32::from(*count > 0 || (close_empty && is_read));
+        }
         let packing = Packing::new(counts.into(), length, padding.is_some())
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         let planes = Planes { documents, positions };
@@ -244,7 +250,7 @@ impl Text {
             .add(length.to_le_bytes())
             .add(end.to_le_bytes())
             .add(padding.unwrap_or(i64::MIN).to_le_bytes())
-            .add([u8::from(skip_bad)])
+            .add([u8::from(skip_bad) | u8::from(close_empty) << 1])
             .finish();
         Ok(Self {
             lines: Arc::clone(&self.lines),

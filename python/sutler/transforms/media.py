@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -17,6 +18,10 @@ _DATASETS: dict[Medium, str] = {
     "sound": "sutler.AudioFolder",
     "volumes": "sutler.VolumeFolder",
 }
+
+
+#: How the native side writes a range that begins with the least number above 0.
+_FROM_LEAST = re.compile(r"from 0\.0{300,}\d+ to ")
 
 
 class MediaTransform(Transform):
@@ -34,6 +39,9 @@ class MediaTransform(Transform):
     def _check(self) -> None:
         """Has the native side look at the parameters, while the line at fault is still on the stack."""
         make = _sutler.Pipeline.audio if self.medium == "sound" else _sutler.Pipeline.volume
+        for name, value in vars(self).items():
+            if any(_is_no_number(each) for each in (value if isinstance(value, list | tuple) else [value])):
+                raise ValueError(f"{type(self).__name__}: {name}={value!r} should be finite")
         try:
             make(json.dumps([*self._before(), *self.ops], allow_nan=False))
         except ValueError as error:
@@ -42,7 +50,8 @@ class MediaTransform(Transform):
                     f"{type(self).__name__} has a parameter of a kind that it does not take: "
                     f"{', '.join(f'{name}={value!r}' for name, value in vars(self).items())}"
                 ) from None
-            raise ValueError(re.sub(r"^Transform \d+ \((\w+)\) cannot be used", r"\1", str(error))) from None
+            told = re.sub(r"^Transform \d+ \((\w+)\) cannot be used", r"\1", str(error))
+            raise ValueError(_FROM_LEAST.sub("above 0 and at most ", told)) from None
 
     def __call__(self, image: Any) -> Any:
         """Raises: it runs in a dataset."""
@@ -50,3 +59,8 @@ class MediaTransform(Transform):
             f"Sutler's transforms on {self.medium} describe a pipeline; pass {type(self).__name__} to "
             f"{self.dataset}"
         )
+
+
+def _is_no_number(value: Any) -> bool:
+    """Whether it is a NaN or infinite, which JSON has no word for."""
+    return isinstance(value, float) and not math.isfinite(value)

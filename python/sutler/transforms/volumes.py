@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from sutler.transforms.base import Medium, Op
@@ -47,7 +47,7 @@ class RandBalancedCrop(VolumeTransform):
     random = True
 
     def __init__(self, patch_size: int | Sequence[int] = (128, 128, 128), oversampling: float = 0.4) -> None:
-        sides = [patch_size] * 3 if isinstance(patch_size, int) else list(patch_size)
+        sides = list(patch_size) if isinstance(patch_size, Iterable) else [patch_size] * 3
         if len(sides) != 3 or any(not isinstance(side, int) or side < 1 for side in sides):
             raise ValueError(
                 f"patch_size should be one whole number above 0 or three, depth, height and width, got {patch_size!r}"

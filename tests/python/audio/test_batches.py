@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from pathlib import Path
 from typing import Any, Literal
@@ -271,6 +272,12 @@ def test_wrong_arguments_are_named(tones: Path) -> None:
         T.SpeedPerturb(0.85, 0.5)
     with pytest.raises(ValueError, match="MelSpectrogram: win_length=800 should be from 1 to 400"):
         T.MelSpectrogram(win_length=800)
+    with pytest.raises(ValueError, match="TrimSilence: top_db=-5 should be above 0 and at most 1000"):
+        T.TrimSilence(-5)
+    with pytest.raises(ValueError, match="Dither: amount=nan should be finite"):
+        T.Dither(math.nan)
+    with pytest.raises(ValueError, match=r"SpeedPerturb: factors=\[1\.0, inf\] should be finite"):
+        T.SpeedPerturb(factors=[1, math.inf])
     with pytest.raises(ValueError, match="put MelSpectrogram or LogMel before it"):
         sutler.AudioFolder(tones, T.SpecAugment())
     with pytest.raises(ValueError, match="leave out either"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,12 @@ DAMAGE: list[tuple[str, Callable[[Path], Any], str, str]] = [
     ("x", lambda path: np.save(path, np.zeros((5, 5))), "unsupported", r"shape \(5, 5\)"),
     ("x", lambda path: np.save(path, np.zeros((4, 5, 6), complex)), "unsupported", "values of type"),
     ("x", lambda path: np.save(path, np.zeros((2, 20, 20, 20))), "channels", "pass channels=2"),
+    (
+        "y",
+        lambda path: np.save(path, np.zeros((2, 20, 24, 28), np.uint8)),
+        "channels",
+        "cannot be used: labels have one channel, and these have 2; write one number for each place",
+    ),
     ("x", lambda path: np.save(path, np.zeros((0, 20, 20))), "corrupt", "no value in a volume"),
     (
         "x",
@@ -130,6 +137,59 @@ def test_packed_files_that_are_damaged_are_refused(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(sutler.DecodeError, match="cannot be unpacked"):
             sutler.VolumeFolder(tmp_path)[0]
+
+
+def packed_pair(folder: Path, *, noisy: str) -> Path:
+    """A packed pair whose image or labels can be cut off; the slowest axis is the last."""
+    random = np.random.default_rng(0)
+    for part, kind in (("images", np.float32), ("labels", np.uint8)):
+        values = random.integers(0, 9, (12, 12, 60)) if part == noisy else np.zeros((12, 12, 60))
+        references.write_nifti(folder / part / "a.nii.gz", values.astype(kind))
+    return folder / noisy / "a.nii.gz"
+
+
+@pytest.mark.parametrize("noisy", ["images", "labels"])
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.95, 0.999])
+def test_a_packed_file_that_is_cut_off_is_refused_wherever_the_crop_lies(
+    tmp_path: Path, noisy: str, share: float
+) -> None:
+    path = packed_pair(tmp_path, noisy=noisy)
+    cut(path, int(path.stat().st_size * share))
+    dataset = sutler.VolumeFolder(tmp_path, T.RandBalancedCrop(8, oversampling=0.0))
+    with sutler.Loader(dataset, errors="skip", num_workers=1) as loader:
+        for epoch in range(12):
+            loader.set_epoch(epoch)
+            assert list(loader) == []
+            assert [failure.kind for failure in loader.failures()] == ["damaged"]
+
+
+@pytest.mark.parametrize("noisy", ["images", "labels"])
+@pytest.mark.parametrize("form", ["parts", "more behind", "fewer values"])
+def test_a_packed_file_whose_end_tells_nothing_is_looked_through(
+    tmp_path: Path, noisy: str, form: str
+) -> None:
+    path = packed_pair(tmp_path, noisy=noisy)
+    crop = T.RandBalancedCrop(8, oversampling=0.0)
+    expected = [np.asarray(part) for part in sutler.VolumeFolder(tmp_path, crop)[0]]
+    content = gzip.decompress(path.read_bytes())
+    made = {
+        # As bgzip packs, whose last part is empty.
+        "parts": b"".join(map(gzip.compress, (content[:3000], content[3000:], b""))),
+        "more behind": gzip.compress(content + bytes(100)),
+        "fewer values": gzip.compress(content[:-1]),
+    }
+    path.write_bytes(made[form])
+    dataset = sutler.VolumeFolder(tmp_path, crop)
+    if form == "fewer values":
+        with pytest.raises(sutler.DecodeError, match=f"ends at byte {len(content) - 1}, and") as raised:
+            dataset[0]
+        assert raised.value.kind == "truncated"
+        return
+    for found, part in zip(dataset[0], expected, strict=True):
+        np.testing.assert_array_equal(np.asarray(found), part)
+    with sutler.Loader(dataset, num_workers=1) as loader:
+        for _ in range(3):
+            assert len(list(loader)) == 1
 
 
 def test_a_volume_that_is_too_small_for_the_crop_says_so(volumes: Path) -> None:

@@ -83,7 +83,7 @@ def test_an_interrupted_run_goes_on(scans: Path, tmp_path: Path) -> None:
     sutler.prepare_volumes(scans, done, **SMALL)
     whole = {path.name: path.read_bytes() for path in done.iterdir()}
     # As a run leaves it that was killed between the two files of a pair, while it wrote the second.
-    (done / "case_00001_y.npy").rename(done / ".case_00001_y.npy.part")
+    (done / "case_00001_x.npy").rename(done / ".case_00001_x.npy.part")
     assert sutler.prepare_volumes(scans, done, **SMALL)["prepared"] == 1
     assert {path.name: path.read_bytes() for path in done.iterdir()} == whole
     # A source that has changed since is prepared again.
@@ -91,6 +91,36 @@ def test_an_interrupted_run_goes_on(scans: Path, tmp_path: Path) -> None:
     os.utime(scans / "case_00000" / "segmentation.nii.gz", (later, later))
     again = sutler.prepare_volumes(scans, done, **SMALL)
     assert (again["prepared"], again["unchanged"]) == (1, 1)
+
+
+@pytest.mark.parametrize("part", ["imaging", "segmentation"])
+@pytest.mark.parametrize("seconds", [-1e6, -1e-3, 1e-3, 1e6])
+def test_a_source_of_another_time_is_prepared_anew(
+    part: str, seconds: float, scans: Path, tmp_path: Path
+) -> None:
+    done = tmp_path / "done"
+    sutler.prepare_volumes(scans, done, **SMALL)
+    # As cp -p and rsync leave it, which bring the time of a file along: an older one, too.
+    source = scans / "case_00000" / f"{part}.nii.gz"
+    time = source.stat().st_mtime + seconds
+    os.utime(source, (time, time))
+    again = sutler.prepare_volumes(scans, done, **SMALL)
+    assert (again["prepared"], again["unchanged"]) == (1, 1)
+    assert sutler.prepare_volumes(scans, done, **SMALL)["unchanged"] == 2
+
+
+def test_labels_are_written_before_the_image_whose_header_they_follow(scans: Path, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    sutler.prepare_volumes(scans, done, **SMALL)
+    image, labels = done / "case_00000_x.npy", done / "case_00000_y.npy"
+    before = labels.stat().st_ino
+    os.utime(scans / "case_00000" / "imaging.nii.gz", (1.7e9, 1.7e9))
+    # A run that ends between the two files, since one of them cannot be written.
+    image.unlink()
+    (image / "in the way").mkdir(parents=True)
+    with pytest.raises(OSError, match="Cannot write"):
+        sutler.prepare_volumes(scans, done, **SMALL)
+    assert labels.stat().st_ino != before
 
 
 def test_bad_pairs_are_listed_and_the_others_prepared(scans: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -187,10 +188,13 @@ def test_the_whole_chain_is_its_steps_one_after_the_other(run_on_volume: Run) ->
     [
         (lambda: T.RandBalancedCrop((1, 2)), "one whole number above 0 or three"),
         (lambda: T.RandBalancedCrop(0), "one whole number above 0 or three"),
+        (lambda: T.RandBalancedCrop(5.5), r"one whole number above 0 or three, .* got 5\.5"),  # type: ignore[arg-type]
         (lambda: T.RandBalancedCrop(8, oversampling=2), "oversampling=2 should be from 0 to 1"),
         (lambda: T.RandFlip(axes=[3]), "an axis"),
         (lambda: T.Cast(label="int64"), "convert in the training step"),  # type: ignore[arg-type]
         (lambda: T.RandomBrightness(p=-1), "p=-1"),
+        (lambda: T.RandomBrightness(factor=math.nan), "RandomBrightness: factor=nan should be finite"),
+        (lambda: T.Resample(spacing=(1, math.inf, 1)), r"Resample: spacing=.*inf.* should be finite"),
         (lambda: T.GaussianNoise(std=-1), "std=-1"),
         (lambda: T.ClipNormalize(std=0), "std=0"),
         (lambda: T.ClipNormalize(min=5, max=4), "max=4"),

@@ -79,7 +79,7 @@ impl VolumeReader {
         let of_labels = |refusal: Refusal| refusal.of_labels(pair.labels.describe(sample));
         let (labels, label_bytes) = self.labels.open(pair.labels, sample, pair.limits).map_err(of_labels)?;
         if labels.channels != 1 {
-            return Err(of_labels(VolumeError::Channels { channels: labels.channels, expected: 1 }.into()));
+            return Err(of_labels(VolumeError::LabelChannels { channels: labels.channels }.into()));
         }
         if labels.shape != header.shape {
             let labels_path = pair.labels.describe(sample);

@@ -1,8 +1,9 @@
 //! Reading as little of a file as a block of it takes.
 //!
 //! The header says where values lie, so of a plain file just the slabs that hold the block are read: one range for each plane. A packed
-//! file is read as a whole, and unpacked as far as the block goes.
+//! file is read as a whole, and unpacked as far as the block goes; its end tells whether it was cut off somewhere behind that.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use sutler_core::SampleId;
@@ -53,6 +54,9 @@ impl From<PipelineError> for Refusal {
     }
 }
 
+/// Of so many files it is remembered that they are whole though their end does not say so: 1 MiB. Those beyond are unpacked each time.
+const WHOLE_MAX: usize = 1 << 16;
+
 /// A worker's memory for one file at a time.
 #[derive(Default)]
 pub(super) struct FileReader {
@@ -61,6 +65,8 @@ pub(super) struct FileReader {
     packed: Vec<u8>,
     /// The beginning of what was packed.
     unpacked: Vec<u8>,
+    /// Packed files, with their length, that had to be unpacked to find that they are whole.
+    whole: HashSet<(SampleId, u64)>,
     /// How much the buffer had read when the sample began, as far as that counts.
     bytes_before: u64,
     /// Time spent waiting for storage since then.
@@ -127,7 +133,15 @@ impl FileReader {
         self.packed.extend_from_slice(packed);
         let mut start = Vec::new();
         let unpacked = Unpacked::open(&self.packed, limits, &mut start)?;
-        Ok((unpacked.header().clone(), length))
+        let header = unpacked.header().clone();
+        let file = (sample, self.packed.len() as u64);
+        if !unpacked.ends_as_promised() && !self.whole.contains(&file) {
+            unpacked.check_whole(start.len() as u64)?;
+            if self.whole.len() < WHOLE_MAX {
+                self.whole.insert(file);
+            }
+        }
+        Ok((header, length))
     }
 
     /// The bytes that hold a block, of all channels. The header is that of the file that was opened last.

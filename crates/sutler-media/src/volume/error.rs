@@ -79,6 +79,14 @@ pub enum VolumeError {
         /// What was announced.
         expected: usize,
     },
+    /// Labels of several channels.
+    #[error(
+        "labels have one channel, and these have {channels}; write one number for each place, or leave the file out"
+    )]
+    LabelChannels {
+        /// What the header claims.
+        channels: usize,
+    },
     /// Labels of another shape than their image.
     #[error(
         "the image has {} values and its labels {} have {}; make both of one shape, or leave them out",
@@ -118,7 +126,7 @@ impl VolumeError {
             Self::Unsupported { .. } => "unsupported",
             Self::NotFinite { .. } => "not_finite",
             Self::NoLabel { .. } => "label",
-            Self::Channels { .. } => "channels",
+            Self::Channels { .. } | Self::LabelChannels { .. } => "channels",
             Self::Mismatch { .. } => "mismatch",
             Self::TooLarge { .. } => "too_large",
         }

@@ -7,8 +7,12 @@ use flate2::read::MultiGzDecoder;
 use super::VolumeError;
 use super::header::{Format, Header, Limits};
 
+/// What ends a gzip file: how many bytes were packed last, modulo 2³².
+const LENGTH_BYTES: usize = 4;
+
 /// A file that is being unpacked, from its first byte on.
 pub struct Unpacked<'a> {
+    packed: &'a [u8],
     decoder: MultiGzDecoder<&'a [u8]>,
     header: Header,
 }
@@ -26,7 +30,39 @@ impl<'a> Unpacked<'a> {
             VolumeError::Corrupt { reason, .. } => corrupt(reason),
             other => other,
         })?;
-        Ok(Self { decoder, header: Header { format: Format::NiftiGzip, ..header } })
+        Ok(Self { packed, decoder, header: Header { format: Format::NiftiGzip, ..header } })
+    }
+
+    /// Whether the end of the file says that as much was packed as the header takes. Files with something behind the values, and those that
+    /// were packed in several parts, may be whole though it does not.
+    #[must_use]
+    pub fn ends_as_promised(&self) -> bool {
+        // The remainder is all that is kept of larger lengths.
+        let promised = self.header.end() as u32;
+        self.packed.last_chunk::<LENGTH_BYTES>() == Some(&promised.to_le_bytes())
+    }
+
+    /// Unpacks all that the header takes, and keeps nothing of it, to find whether it is there. So many bytes were unpacked before.
+    ///
+    /// # Errors
+    /// When there are fewer, or they are not packed well.
+    pub fn check_whole(mut self, before: u64) -> Result<(), VolumeError> {
+        let missing = self.header.end().saturating_sub(before);
+        let found = std::io::copy(&mut (&mut self.decoder).take(missing), &mut std::io::sink())
+            .map_err(|error| damaged(&error))?;
+        if found < missing {
+            return Err(self.cut_off(before + found));
+        }
+        self.check_sum()
+    }
+
+    fn cut_off(&self, bytes: u64) -> VolumeError {
+        VolumeError::Truncated { format: Format::NiftiGzip, bytes, needed: self.header.end() }
+    }
+
+    /// Asks for what follows the last value, which makes the decoder look at the sum. There may be something: headers allow for it.
+    fn check_sum(&mut self) -> Result<(), VolumeError> {
+        self.decoder.read(&mut [0]).map(|_| ()).map_err(|error| damaged(&error))
     }
 
     /// What is in it.
@@ -44,18 +80,9 @@ impl<'a> Unpacked<'a> {
         bytes.reserve_exact(missing);
         unpack(&mut self.decoder, missing, bytes)?;
         if (bytes.len() as u64) < length {
-            let needed = self.header.end();
-            return Err(VolumeError::Truncated {
-                format: Format::NiftiGzip,
-                bytes: bytes.len() as u64,
-                needed,
-            });
+            return Err(self.cut_off(bytes.len() as u64));
         }
-        if length == self.header.end() {
-            // Asking for what follows makes the decoder look at the sum. There may be something: headers allow for it.
-            self.decoder.read(&mut [0]).map_err(|error| damaged(&error))?;
-        }
-        Ok(())
+        if length == self.header.end() { self.check_sum() } else { Ok(()) }
     }
 }
 
@@ -108,6 +135,31 @@ mod tests {
         assert_eq!(bytes, file[..10_000]);
         unpacked.go_on_to(unpacked.header().end(), &mut bytes).unwrap();
         assert_eq!(bytes, file);
+    }
+
+    /// What looking at the end of a file says, and what unpacking all of it does.
+    fn looked_at(packed: &[u8]) -> (bool, Result<(), VolumeError>) {
+        let mut bytes = Vec::new();
+        match Unpacked::open(packed, Limits::default(), &mut bytes) {
+            Ok(unpacked) => (unpacked.ends_as_promised(), unpacked.check_whole(bytes.len() as u64)),
+            Err(error) => (false, Err(error)),
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_file_tells_whether_it_was_cut_off() {
+        let file = volume();
+        let good = packed(&file);
+        assert_eq!(looked_at(&good), (true, Ok(())));
+        for length in [good.len() / 2, good.len() - 8, good.len() - 4, good.len() - 1] {
+            let (promised, whole) = looked_at(&good[..length]);
+            assert!(!promised && whole.is_err(), "{length} of {}", good.len());
+        }
+        let (promised, whole) = looked_at(&packed(&file[..20_000]));
+        assert!(!promised && matches!(whole, Err(VolumeError::Truncated { bytes: 20_000, .. })), "{whole:?}");
+        let in_parts = [packed(&file[..10_000]), packed(&file[10_000..]), packed(b"")].concat();
+        assert_eq!(looked_at(&in_parts), (false, Ok(())), "as bgzip packs");
+        assert_eq!(looked_at(&packed(&[&file[..], b"and more"].concat())), (false, Ok(())));
     }
 
     #[test]
