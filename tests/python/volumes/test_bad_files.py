@@ -148,6 +148,7 @@ def packed_pair(folder: Path, *, noisy: str) -> Path:
     return folder / noisy / "a.nii.gz"
 
 
+@pytest.mark.filterwarnings("ignore:Every sample of epoch:RuntimeWarning")
 @pytest.mark.parametrize("noisy", ["images", "labels"])
 @pytest.mark.parametrize("share", [0.3, 0.7, 0.95, 0.999])
 def test_a_packed_file_that_is_cut_off_is_refused_wherever_the_crop_lies(
