@@ -32,6 +32,7 @@ from sutler.analysis.plots import (
 )
 from sutler.analysis.svg import Element, Node, Verbatim
 from sutler.analysis.what_if_plots import what_if_plot
+from sutler.analysis.what_ifs import mostly_waits
 from sutler.analysis.wording import (
     AXIS_NAMES,
     CAUSE_NAMES,
@@ -144,7 +145,7 @@ def _verdict(findings: Findings) -> Element:
         "dl",
         _tile("The trainer gets", rate(measured.value), spread(measured)),
         _tile("It waits", percent(findings.stalls.waiting), "of its time"),
-        _tile("What binds", recommendation.binding),
+        _tile("What binds", _binding(findings)),
         class_="tiles",
     )
     if recommendation.gain > 1.005:
@@ -156,6 +157,12 @@ def _verdict(findings: Findings) -> Element:
             )
         )
     return _section("verdict", "Verdict", tiles, *_recommended(recommendation))
+
+
+def _binding(findings: Findings) -> str:
+    """What binds, as the paragraph calls it: workers that mostly wait are no processors."""
+    binding = findings.recommendation.binding
+    return "workers" if binding == "processors" and mostly_waits(findings.facts) else binding
 
 
 def _recommended(recommendation: Recommendation) -> list[Node]:

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from sutler import _sutler
 from sutler.analysis import what_ifs
 from sutler.analysis.benches import Config, Probe
 from sutler.analysis.measuring import REPEATS_MAX, ROUNDS_TO_VERIFY, Measurement, Phase
@@ -181,9 +180,7 @@ def _cores(
     amounts: Mapping[str, float],
     notes: list[str],
 ) -> tuple[WhatIf, ...]:
-    alone = facts["prepare_alone"] or facts["prepare"]
-    waits = (facts["work_s"] or 1.0) * alone["value"] < _sutler.MOSTLY_WAITING
-    most = max(8, facts["cores"]) if waits else facts["cores"]
+    most = max(8, facts["cores"]) if what_ifs.mostly_waits(facts) else facts["cores"]
     recommended = amounts.get("workers")
     if recommended is not None and not _enough_for(measurement, int(recommended)):
         notes.append(

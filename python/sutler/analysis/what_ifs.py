@@ -16,6 +16,20 @@ from sutler.cache import read_size
 Questions = dict[str, tuple[WhatIf, ...]]
 
 
+def mostly_waits(facts: Mapping[str, Any]) -> bool:
+    """Whether workers spend most of their time waiting for something that is neither storage nor a processor.
+
+    Examples:
+        >>> mostly_waits({"work_s": 0.001, "prepare_alone": {"value": 100.0}, "prepare": {"value": 200.0}})
+        True
+        >>> mostly_waits({"work_s": None, "prepare_alone": None, "prepare": {"value": 200.0}}), mostly_waits({})
+        (False, False)
+    """
+    alone = facts.get("prepare_alone") or facts.get("prepare")
+    work_s = facts.get("work_s")
+    return bool(alone and work_s and work_s * alone["value"] < _sutler.MOSTLY_WAITING)
+
+
 def change_of(changes: dict[str, Any]) -> dict[str, Any]:
     """The change as the core reads it.
 

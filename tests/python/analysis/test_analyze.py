@@ -20,6 +20,7 @@ from sutler import transforms as T  # noqa: N812 - as users write it
 from sutler.analysis.accelerators import ACCELERATORS, accelerator
 from sutler.analysis.files import files_of
 from sutler.analysis.model import CAUSES, Findings
+from sutler.analysis.page import render_page
 from sutler.analysis.proof import device_bytes, drop_from_page_cache, processor_waits
 from sutler.testing import SlowDisk, make_photos
 
@@ -235,11 +236,14 @@ class Burning(Sleepy):
 
 
 def test_workers_that_wait_may_be_more_than_cores_and_what_is_recommended_is_run() -> None:
-    with sutler.Loader(Sleepy(), 4, num_workers=1, multiprocessing_context="fork") as loader:
+    with undisturbed(), sutler.Loader(Sleepy(), 4, num_workers=1, multiprocessing_context="fork") as loader:
         found = sutler.analyze(loader, 0.01, time=2, verify=True)
     recommended = found.recommendation
     assert recommended.binding == "processors"
     assert recommended.text.startswith("The workers bind")
+    page = render_page(found.findings)
+    assert "<dt>What binds</dt><dd>workers</dd>" in page
+    assert "<small>tried</small>" in page
     # 400 samples a second, a quarter more to be sure, and each worker prepares not quite a hundred.
     assert recommended.amounts["workers"] in (5, 6)
     assert recommended.tried
