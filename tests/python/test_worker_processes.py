@@ -373,13 +373,13 @@ for epoch in range(2):
     assert len(loader.failures()) == 20
 
 some = Misspelt(20)
-some.good = 4
+some.good = 1  # in ready order several might come in different batches
 loader = make(some, **options)
 iterator = iter(loader)
 next(iterator)
 state = loader.state_dict()
 assert sum(map(len, iterator)) == 0
-assert said(loader) == (4, []), "a batch was served"
+assert said(loader) == (1, []), "a batch was served"
 rest = make(some, **options)
 rest.load_state_dict(state)
 served, [(_, text)] = said(rest)

@@ -172,6 +172,8 @@ def test_an_interrupt_reaches_the_trainer(
     """Ctrl-C in a terminal goes to the trainer and all workers at once."""
 
     def interrupt() -> None:
+        # Whoever runs the tests in the background may have had Ctrl-C ignored, and children inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         iterator = iter(load(Sleeping(400, dict.fromkeys(range(400), 0.02)), batch_size=2, num_workers=2))
         next(iterator)
         os.killpg(os.getpgrp(), signal.SIGINT)
