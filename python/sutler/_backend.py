@@ -355,7 +355,9 @@ class ProcessBackend:
         if wants_threads(loader.multiprocessing_context):
             self._pool = ThreadPool(self._dataset, options)
         else:
-            self._pool = WorkerPool(self._dataset, options, loader.multiprocessing_context)
+            self._pool = WorkerPool(
+                self._dataset, options, loader.multiprocessing_context, may_shrink=self._elastic
+            )
         job.use_workers(self._pool.connect_first(loader._room.workers(loader)))
 
     def _worker_options(self, loader: Loader) -> WorkerOptions:

@@ -25,9 +25,16 @@ class WorkerPool:
     """The worker processes of one loader, and the sockets to them."""
 
     def __init__(
-        self, dataset: Any, options: WorkerOptions, context: Any, run: Callable[..., None] = run_worker
+        self,
+        dataset: Any,
+        options: WorkerOptions,
+        context: Any,
+        run: Callable[..., None] = run_worker,
+        *,
+        may_shrink: bool = False,
     ) -> None:
         self._run = run
+        self._may_shrink = may_shrink
         self._dataset = dataset
         self._options = options
         self._context: Any = context or multiprocessing.get_context()
@@ -79,8 +86,9 @@ class WorkerPool:
         return f"(pid {process.pid}) ended with exit code {code}"
 
     def has_lost_one(self) -> bool:
-        """Whether a worker has died; one that was told to end has not."""
-        return any(process.exitcode for process in self.processes)
+        """Whether a worker has died; one that was told to end, as happens where their number changes, has not."""
+        codes = [process.exitcode for process in self.processes]
+        return any(code is not None and (code != 0 or not self._may_shrink) for code in codes)
 
     def sentinel(self, worker: int) -> int:
         """A descriptor that becomes ready when a worker ends."""

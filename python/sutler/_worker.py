@@ -37,7 +37,7 @@ from sutler._fetch import (
     sample_seed,
     samples_seed,
 )
-from sutler._hand_over import NEVER, Dropped, Turns, ends_as_others_do
+from sutler._hand_over import Dropped, Turns, ends_as_others_do
 from sutler._parts import Parts, pack, parts_of
 from sutler._schema_writer import SchemaWriter
 from sutler._seeding import seed_generators
@@ -291,13 +291,14 @@ class Worker:
         self._prepared = [NOTHING] * count
         self._steps = [[] for _ in range(count)]
         self._mark(0)
-        samples = self._samples(epoch, draws, numbers, marks, asks_after)
         # Where a worker died over a sample, what is left of its batch comes in parts, and the trainer collates.
         if whole_batch and self._options.collate_batches is not None:
             (offset,) = struct.unpack_from("<q", body, len(body) - count * ROW_BYTES)
             if self._many is None or not self._answer_as_fetched(self._many, epoch, draws, offset):
-                self._answer_batch(epoch, draws, list(samples), offset)
+                one_by_one = self._samples(epoch, draws, numbers, marks, asks_after, together=False)
+                self._answer_batch(epoch, draws, list(one_by_one), offset)
             return
+        samples = self._samples(epoch, draws, numbers, marks, asks_after, together=self._many is not None)
         if late:
             finished = list(samples)
             self._say(b"W", b"")
@@ -320,40 +321,42 @@ class Worker:
         draws: list[Draw],
         numbers: tuple[int, ...],
         marks: tuple[int, ...] | None,
-        asks_after: int = NEVER,
+        asks_after: int,
+        *,
+        together: bool,
     ) -> Iterator[Any]:
-        """The samples of an order one after the other, or what they raised."""
+        """The samples of an order one after the other, or what they raised; `together`: one call makes them all."""
         _moment.enter(self._options.sample_seed, epoch)
-        together: list[Any] | None = None
-        if self._many is not None and len(draws) > 1:
+        fetched: list[Any] | None = None
+        if together and self._many is not None and len(draws) > 1:
             self._begin(draws[0].key)
             self._seed(samples_seed(self._options.sample_seed, epoch, draws))
             try:
-                together = fetch_many(self._many, draws)
+                fetched = fetch_many(self._many, draws)
             except WrongCountError as error:
-                together = [_Raised(error)] * len(draws)
+                fetched = [_Raised(error)] * len(draws)
             except Exception:
-                together = None  # one by one, so that the error names its sample
+                fetched = None  # one by one, so that the error names its sample
         for step, draw in enumerate(draws):
             self._begin(draw.key)
             _moment.enter(self._options.sample_seed, epoch, draw.repeat)
             mark = marks[step] if marks else None
             if self._options.hand_over:
                 with self._turns.sample(asks_after) as turn:
-                    sample = self._get_or_raised(epoch, step, draw, numbers[step], mark, together)
+                    sample = self._get_or_raised(epoch, step, draw, numbers[step], mark, fetched)
                 self._name_steps(turn.names)
                 self._steps[step] = turn.times
             else:
-                sample = self._get_or_raised(epoch, step, draw, numbers[step], mark, together)
+                sample = self._get_or_raised(epoch, step, draw, numbers[step], mark, fetched)
             yield sample
             self._mark(step + 1)
 
     def _get_or_raised(
-        self, epoch: int, step: int, draw: Draw, number: int, mark: int | None, together: list[Any] | None
+        self, epoch: int, step: int, draw: Draw, number: int, mark: int | None, fetched: list[Any] | None
     ) -> Any:
         try:
-            if together is not None:
-                return together[step]
+            if fetched is not None:
+                return fetched[step]
             if self._parts is not None:
                 return self._get_in_parts(self._parts, epoch, step, draw, number, mark)
             return self._get(epoch, draw)
@@ -413,14 +416,17 @@ class Worker:
     def _answer_as_fetched(
         self, many: Callable[[list[Any]], Any], epoch: int, draws: list[Draw], offset: int
     ) -> bool:
-        """Answers for a batch that `__getitems__` made, collated; false where it raised, which is a sample's fault."""
+        """Answers for a batch that `__getitems__` made, collated; false where one of several samples is at fault."""
         _moment.enter(self._options.sample_seed, epoch)
         self._begin(draws[0].key)
         self._seed(samples_seed(self._options.sample_seed, epoch, draws))
         try:
             fetched = fetch_batch(many, draws)
-        except Exception:
-            return False
+        except Exception as error:
+            if len(draws) > 1:
+                return False
+            self._say_raised(error)
+            return True
         self._seed(collate_seed(self._options.sample_seed, epoch, draws))
         where = self._leave_batch(fetched, offset)
         for step in range(len(draws)):

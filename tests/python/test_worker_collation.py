@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,17 @@ class NoisyBulk(Noisy):
         return [self[index] for index in indices]
 
 
+class BadBulk(Items):
+    """Many at a time, of which some are bad; a file has a line for each call."""
+
+    calls: Path
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        with self.calls.open("a") as calls:
+            calls.write(f"{len(indices)}\n")
+        return [self[index] for index in indices]
+
+
 def load(dataset: Any, **options: Any) -> sutler.Loader[Any]:
     if options.get("num_workers"):
         options.setdefault("multiprocessing_context", "fork")
@@ -62,6 +74,17 @@ def with_process(samples: list[Any]) -> Any:
 def mixed(samples: list[Any]) -> Any:
     """As collate functions that mix the images of a batch do."""
     return samples, random.random(), float(np.random.random()), float(torch.rand(()))
+
+
+@pytest.mark.parametrize(("batch_size", "calls"), [(4, [4, 1, 1, 1, 1, 2]), (1, [1, 1, 1, 1, 1, 1])])
+def test_a_batch_fetched_in_one_call_that_raises_is_fetched_once_more_one_by_one(
+    batch_size: int, calls: list[int], tmp_path: Path
+) -> None:
+    dataset = BadBulk(6, bad=(2,))
+    dataset.calls = tmp_path / "calls"
+    with load(dataset, batch_size=batch_size, num_workers=1, collate_fn=list, errors="skip") as loader:
+        assert [index for batch in loader for index in batch] == [0, 1, 3, 4, 5]
+    assert [int(line) for line in dataset.calls.read_text().splitlines()] == calls
 
 
 @pytest.mark.parametrize("order", ["strict", "ready"])

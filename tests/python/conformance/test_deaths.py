@@ -76,13 +76,16 @@ def test_a_worker_that_dies_is_an_error(
     capfd.readouterr()  # a segmentation fault is also announced by the worker itself
 
 
+@pytest.mark.parametrize("code", [0, 1])
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_worker_that_died_is_replaced_in_the_next_epoch(persistent: bool, tmp_path: Path) -> None:
+def test_a_worker_that_died_is_replaced_in_the_next_epoch(
+    persistent: bool, code: int, tmp_path: Path
+) -> None:
     class Once(Numbers):
         def __getitem__(self, index: int) -> int:
             if index == 9 and not (tmp_path / "died").exists():
                 (tmp_path / "died").touch()
-                os._exit(1)
+                os._exit(code)
             return index
 
     with sutler.Loader(Once(20), batch_size=2, num_workers=2, persistent_workers=persistent) as loader:
