@@ -22,7 +22,7 @@ pub struct Analyze {
     #[arg(long, value_parser = duration, allow_hyphen_values = true, conflicts_with = "accelerator")]
     step_time: Option<f64>,
     /// An accelerator whose step time was published, such as resnet50-h100; it brings its batch size and its pass line.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "batch_size")]
     accelerator: Option<String>,
     /// How much memory the loader keeps samples in, such as 1GiB.
     #[arg(long, value_parser = size)]

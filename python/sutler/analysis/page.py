@@ -32,7 +32,7 @@ from sutler.analysis.plots import (
 )
 from sutler.analysis.svg import Element, Node, Verbatim
 from sutler.analysis.what_if_plots import what_if_plot
-from sutler.analysis.what_ifs import mostly_waits
+from sutler.analysis.what_ifs import named, resource_name
 from sutler.analysis.wording import (
     AXIS_NAMES,
     CAUSE_NAMES,
@@ -145,7 +145,7 @@ def _verdict(findings: Findings) -> Element:
         "dl",
         _tile("The trainer gets", rate(measured.value), spread(measured)),
         _tile("It waits", percent(findings.stalls.waiting), "of its time"),
-        _tile("What binds", _binding(findings)),
+        _tile("What binds", resource_name(recommendation.binding, findings.facts)),
         class_="tiles",
     )
     if recommendation.gain > 1.005:
@@ -157,12 +157,6 @@ def _verdict(findings: Findings) -> Element:
             )
         )
     return _section("verdict", "Verdict", tiles, *_recommended(recommendation))
-
-
-def _binding(findings: Findings) -> str:
-    """What binds, as the paragraph calls it: workers that mostly wait are no processors."""
-    binding = findings.recommendation.binding
-    return "workers" if binding == "processors" and mostly_waits(findings.facts) else binding
 
 
 def _recommended(recommendation: Recommendation) -> list[Node]:
@@ -263,6 +257,7 @@ def _what_ifs(findings: Findings) -> Element:
     )
     for axis, points in findings.what_if.items():
         if points:
+            points = named(points, findings.facts)
             by = "without one of the transforms" if axis == "without" else f"by {AXIS_NAMES[axis][1]}"
             caption = f"Samples per second {by}"
             drawing = what_if_plot(axis, points, findings.measured, limit)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from sutler.analysis.model import CAUSES, RATE_MEANINGS, Findings, WhatIf
+from sutler.analysis.what_ifs import named
 from sutler.analysis.wording import (
     AXIS_NAMES,
     CAUSE_NAMES,
@@ -62,7 +63,8 @@ def render_text(findings: Findings, *, width: int = WIDTH, colour: bool = False)
         parts += [_heading("Stages, time per sample"), _stages(findings, width)]
     for axis, points in findings.what_if.items():
         if points:
-            parts += [_heading(f"What if: {AXIS_NAMES[axis][0].lower()}"), _what_if(axis, points, width)]
+            table = _what_if(axis, named(points, findings.facts), width)
+            parts += [_heading(f"What if: {AXIS_NAMES[axis][0].lower()}"), table]
     if findings.warnings:
         parts.append(_heading("What to keep in mind"))
         parts += [_paragraph(f"- {warning}", width, hanging=2) for warning in findings.warnings]

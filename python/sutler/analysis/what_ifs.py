@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -28,6 +29,22 @@ def mostly_waits(facts: Mapping[str, Any]) -> bool:
     alone = facts.get("prepare_alone") or facts.get("prepare")
     work_s = facts.get("work_s")
     return bool(alone and work_s and work_s * alone["value"] < _sutler.MOSTLY_WAITING)
+
+
+def resource_name(resource: str, facts: Mapping[str, Any]) -> str:
+    """What binds, as people read it: workers that mostly wait are no processors.
+
+    Examples:
+        >>> waiting = {"work_s": 0.001, "prepare": {"value": 100.0}}
+        >>> [resource_name(each, waiting) for each in ("processors", "storage")]
+        ['workers', 'storage']
+    """
+    return "workers" if resource == "processors" and mostly_waits(facts) else resource
+
+
+def named(points: Iterable[WhatIf], facts: Mapping[str, Any]) -> list[WhatIf]:
+    """The same answers, with what would bind called as people read it."""
+    return [dataclasses.replace(point, bound_by=resource_name(point.bound_by, facts)) for point in points]
 
 
 def change_of(changes: dict[str, Any]) -> dict[str, Any]:

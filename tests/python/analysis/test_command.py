@@ -75,6 +75,7 @@ def test_the_command_says_what_is_wrong(forty_photos: Path, tmp_path: Path) -> N
     for wrong in (
         ("--step-time", "30"),
         ("--step-time", "1s", "--accelerator", "x"),
+        ("--batch-size", "8", "--accelerator", "cosmoflow-a100"),
         ("--cache", "much"),
         (),
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import pytest
@@ -18,6 +19,15 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert longest <= width
     for word in ("fetch", "46.2 %", "1,004/s", "Storage binds", "p99", "24 GiB", code):
         assert word in text
+
+
+def test_workers_that_mostly_wait_are_not_called_processors() -> None:
+    found = findings()
+    assert "%  processors\n" in render_text(found)
+    waiting = {**found.facts, "work_s": 1e-6, "prepare": {"value": 100.0}, "prepare_alone": None}
+    text = render_text(dataclasses.replace(found, facts=waiting))
+    assert "%  processors\n" not in text
+    assert "%  workers\n" in text
 
 
 def test_colours_are_for_terminals() -> None:
