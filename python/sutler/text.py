@@ -125,6 +125,10 @@ class TextLines(NativeDataset):
             _check_length(name, value)
         if padding == "max_length" and max_length is None:
             raise ValueError("padding='max_length' pads to max_length; pass that as well")
+        if eos is not None and pack is None:
+            raise ValueError(
+                "eos= closes every line in packed blocks; pass pack= with their length, or let the tokenizer add it"
+            )
         if (documents or positions) and pack is None:
             raise ValueError(
                 "documents= and positions= tell about packed blocks; pass pack= with their length"

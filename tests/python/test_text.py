@@ -450,6 +450,8 @@ def test_wrong_arguments_are_explained(
     for arguments in wrong:
         with pytest.raises(ValueError):  # noqa: PT011 - each has a sentence of its own
             sutler.TextLines(corpus, byte_level, **arguments)
+    with pytest.raises(ValueError, match="eos= closes every line in packed blocks"):
+        sutler.TextLines(corpus, byte_level, eos=0)
     with pytest.raises(ValueError, match="pass documents=True, which is 0 for padding"):
         sutler.TextLines(corpus, byte_level, pack=8, attention_mask=True)
     with pytest.raises(ValueError, match="native threads count"):

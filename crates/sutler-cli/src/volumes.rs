@@ -151,9 +151,10 @@ pub fn prepare(
     is_enough: &dyn Fn() -> bool,
 ) -> Result<Prepared, PrepareError> {
     settings.check().map_err(PrepareError::Settings)?;
-    if is_below(destination, source) {
+    if is_within(destination, source) {
         return Err(PrepareError::Settings(format!(
-            "{} is inside of {}, so what is prepared would be taken for scans the next time. Choose a folder beside it.",
+            "{} is inside of {}, or is that folder itself, so what is prepared would be taken for scans the next time. Choose a \
+             folder beside it.",
             destination.display(),
             source.display()
         )));
@@ -229,15 +230,12 @@ fn outputs(listing: &Listing, destination: &Path) -> Result<Vec<Output>, Prepare
     Ok(outputs)
 }
 
-/// Whether a folder, which need not be there yet, is below another one.
-fn is_below(folder: &Path, other: &Path) -> bool {
+/// Whether a folder, which need not be there yet, is another one or below it.
+fn is_within(folder: &Path, other: &Path) -> bool {
     let Ok(other) = fs::canonicalize(other) else { return false };
     let Ok(folder) = std::path::absolute(folder) else { return false };
-    let there = folder.ancestors().find_map(|above| {
-        let found = fs::canonicalize(above).ok()?;
-        Some((found, above == folder))
-    });
-    there.is_some_and(|(found, is_itself)| found.starts_with(&other) && !(is_itself && found == other))
+    let there = folder.ancestors().find_map(|above| fs::canonicalize(above).ok());
+    there.is_some_and(|found| found.starts_with(&other))
 }
 
 /// Makes the folder, and finds that what is in it was made with the same settings.

@@ -60,6 +60,8 @@ pub struct CrewObservation {
     /// How long ago that was, in seconds.
     pub seconds: f64,
     /// Samples that workers finished.
+    pub finished: u64,
+    /// Those of them of which the following is known.
     pub samples: u64,
     /// Seconds that workers, added up, spent on samples.
     pub working: f64,
@@ -212,7 +214,7 @@ impl Crew {
         self.means.add(seen);
         let before = self.workers;
         if seen.seconds > 0.0 {
-            let now = seen.samples as f64 / seen.seconds;
+            let now = seen.finished as f64 / seen.seconds;
             self.rate = if self.rate > 0.0 { f64::midpoint(self.rate, now) } else { now };
         }
         let rate = self.rate;
@@ -334,9 +336,11 @@ mod tests {
             } else if capacity < demand {
                 queued = (workers as f64 - toil).max(0.0); // those that the cores cannot carry wait for one
             }
+            let samples = (rate * off()).round().max(1.0) as u64;
             CrewObservation {
                 seconds: 1.0,
-                samples: (rate * off()).round().max(1.0) as u64,
+                finished: samples,
+                samples,
                 working: (toil + queued) * off(),
                 running: rate * self.burning * off(),
                 queued: queued * off(),
@@ -417,9 +421,11 @@ mod tests {
         let mut trace = Vec::new();
         for _ in 0..60 {
             let waited = [0.12, 0.12, 0.12, 0.04, 0.0][crew.workers().min(4)];
+            let samples = (100.0 * (1.0 - waited)) as u64;
             let seen = CrewObservation {
                 seconds: 1.0,
-                samples: (100.0 * (1.0 - waited)) as u64,
+                finished: samples,
+                samples,
                 working: 1.5 * (1.0 - waited),
                 running: 1.5 * (1.0 - waited),
                 queued: 0.0,

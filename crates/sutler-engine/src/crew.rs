@@ -34,24 +34,24 @@ pub(crate) struct Desk {
     elsewhere: Mutex<Elsewhere>,
 }
 
-/// The processor time of processes that one worker has had one after the other.
+/// The processor time of processes that one worker has had one after the other, and what they have done in that time.
 #[derive(Default)]
 struct Elsewhere {
     process: i32,
-    /// What that process had taken when it was last looked at.
-    before: (f64, f64),
-    /// What all of them have taken while they were looked at.
-    sum: (f64, f64),
+    /// What that process had taken, and the worker done, when it was last looked at.
+    before: Totals,
+    /// What all of them have taken and done while they were looked at.
+    sum: Totals,
 }
 
 impl Elsewhere {
-    fn add(&mut self, process: i32, (running, queued): (f64, f64)) {
+    fn add(&mut self, process: i32, now: Totals) {
+        // What a new one has taken so far it took to begin. What it has done meanwhile is left out as well: work of which no processor
+        // knows looks like work that needs none.
         if process == self.process {
-            self.sum.0 += (running - self.before.0).max(0.0);
-            self.sum.1 += (queued - self.before.1).max(0.0);
+            self.sum = self.sum.plus(&now.since(&self.before));
         }
-        // What a new one has taken so far it took to begin.
-        (self.process, self.before) = (process, (running, queued));
+        (self.process, self.before) = (process, now);
     }
 }
 
@@ -74,22 +74,23 @@ impl Desk {
 
     fn totals(&self) -> Totals {
         let thread = self.thread.load(Ordering::Relaxed);
-        let (mut running, mut queued) =
-            if thread == 0 { (0.0, 0.0) } else { processor_time(&format!("self/task/{thread}")) };
+        let own = if thread == 0 { (0.0, 0.0) } else { processor_time(&format!("self/task/{thread}")) };
         let process = self.process.load(Ordering::Relaxed);
         let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-        if process != 0 {
-            elsewhere.add(process, processor_time(&process.to_string()));
-        }
-        running += elsewhere.sum.0;
-        queued += elsewhere.sum.1;
-        drop(elsewhere);
-        Totals {
-            samples: self.samples.load(Ordering::Relaxed) as f64,
+        let (running, queued) = if process == 0 { (0.0, 0.0) } else { processor_time(&process.to_string()) };
+        let samples = self.samples.load(Ordering::Relaxed) as f64;
+        let all = Totals {
+            finished: samples,
+            samples,
             working: self.working_nanos.load(Ordering::Relaxed) as f64 / 1e9,
-            running,
-            queued,
+            running: own.0 + running,
+            queued: own.1 + queued,
+        };
+        if process == 0 && elsewhere.process == 0 {
+            return all;
         }
+        elsewhere.add(process, all);
+        Totals { finished: samples, ..elsewhere.sum }
     }
 }
 
@@ -103,12 +104,37 @@ fn processor_time(folder: &str) -> (f64, f64) {
     (seconds.next().unwrap_or(0.0), seconds.next().unwrap_or(0.0))
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Totals {
+    /// Samples that were finished, …
+    finished: f64,
+    /// … and those of which it is known what they took.
     samples: f64,
     working: f64,
     running: f64,
     queued: f64,
+}
+
+impl Totals {
+    fn plus(&self, other: &Self) -> Self {
+        Self {
+            finished: self.finished + other.finished,
+            samples: self.samples + other.samples,
+            working: self.working + other.working,
+            running: self.running + other.running,
+            queued: self.queued + other.queued,
+        }
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            finished: (self.finished - before.finished).max(0.0),
+            samples: (self.samples - before.samples).max(0.0),
+            working: (self.working - before.working).max(0.0),
+            running: (self.running - before.running).max(0.0),
+            queued: (self.queued - before.queued).max(0.0),
+        }
+    }
 }
 
 /// A change of the number of workers.
@@ -218,24 +244,21 @@ impl Foreman {
         let before = std::mem::replace(&mut self.before, done);
         let before_at = std::mem::replace(&mut self.before_at, Instant::now());
         let time = waited + trained;
+        let since = done.since(&before);
         self.crew.observe(&CrewObservation {
             seconds: before_at.elapsed().as_secs_f64(),
-            samples: (done.samples - before.samples) as u64,
-            working: done.working - before.working,
-            running: done.running - before.running,
-            queued: done.queued - before.queued,
+            finished: since.finished as u64,
+            samples: since.samples as u64,
+            working: since.working,
+            running: since.running,
+            queued: since.queued,
             demand,
             waited: if time > 0.0 { waited / time } else { 0.0 },
         })
     }
 
     fn totals(&self) -> Totals {
-        self.desks.iter().map(|desk| desk.totals()).fold(Totals::default(), |sum, each| Totals {
-            samples: sum.samples + each.samples,
-            working: sum.working + each.working,
-            running: sum.running + each.running,
-            queued: sum.queued + each.queued,
-        })
+        self.desks.iter().fold(Totals::default(), |sum, desk| sum.plus(&desk.totals()))
     }
 }
 
@@ -247,9 +270,16 @@ mod tests {
     fn what_processes_take_adds_up_from_one_to_the_next() {
         let mut elsewhere = Elsewhere::default();
         // Two seconds to begin with do not count, nor what follows the last look at a process that ended.
-        for (process, running) in [(7, 2.0), (7, 3.0), (7, 3.5), (8, 1.0), (8, 1.25), (7, 0.5), (7, 0.25)] {
-            elsewhere.add(process, (running, 2.0 * running));
+        let looks = [(7, 2.0), (7, 3.0), (7, 3.5), (8, 1.0), (8, 1.25), (7, 0.5), (7, 0.25)];
+        for (look, (process, running)) in looks.into_iter().enumerate() {
+            let (samples, working) = (10.0 * look as f64, look as f64);
+            let queued = 2.0 * running;
+            elsewhere.add(process, Totals { finished: 0.0, samples, working, running, queued });
         }
-        assert_eq!(elsewhere.sum, (1.75, 3.5));
+        // Nor does what the worker did until a process was first looked at: four of the looks follow one at the same.
+        assert_eq!(
+            elsewhere.sum,
+            Totals { finished: 0.0, samples: 40.0, working: 4.0, running: 1.75, queued: 3.5 }
+        );
     }
 }

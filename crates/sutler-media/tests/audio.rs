@@ -77,6 +77,31 @@ fn a_file_that_was_cut_off_is_an_error() {
     }
 }
 
+#[test]
+fn no_flipped_bit_changes_a_sound_unnoticed() {
+    for name in ["mono.ogg", "stereo.ogg", "mono.flac", "stereo.flac"] {
+        let bytes = file(name);
+        let whole = decode(&bytes).unwrap();
+        // What leads a FLAC file has no sum.
+        let first = if name.ends_with("flac") { bytes.len() / 2 } else { 0 };
+        for bit in (8 * first..8 * bytes.len()).step_by(997) {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            match decode(&flipped) {
+                Err(error) => assert!(
+                    matches!(error.kind(), "corrupt" | "truncated" | "unrecognised" | "unsupported"),
+                    "{name}, bit {bit}: {error}"
+                ),
+                Ok(clip) => assert_eq!(clip, whole, "{name}, bit {bit}"),
+            }
+        }
+        let middle = bytes.len() * 3 / 4;
+        let mut flipped = bytes.clone();
+        flipped[middle] ^= 0x10;
+        assert_eq!(decode(&flipped).unwrap_err().kind(), "corrupt", "{name}: its end is where it should be");
+    }
+}
+
 /// Frames of silence in one channel at 44,100 Hz, in an MP3 that says nothing of how many there are.
 fn silent_mp3(kilobits: &[(u8, usize)]) -> Vec<u8> {
     const BITRATES: [usize; 15] = [0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320];

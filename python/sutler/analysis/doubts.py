@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from sutler import _sutler
 from sutler.analysis.passes import Series
 from sutler.analysis.wording import duration, spread
@@ -18,6 +23,10 @@ PAUSE_LATE = 1e-4
 #: How many times as long as it was given an analysis may take before that is worth a sentence; and how many seconds
 #: longer.
 LONGER, LONGER_SECONDS = 1.5, 3.0
+
+
+#: By what part a mean over all samples may be off before that is worth a sentence; a busy machine makes for a little.
+OFF_MIN = 0.25
 
 
 #: Where a cache keeps what a dataset prepares.
@@ -151,6 +160,38 @@ def of_crowd(step_busy: float, workers: int, cores: int) -> list[str]:
         "many workers as cores: they get into each other's way, so together they do less than each does alone. How "
         "much less that is with other numbers of workers or cores, what-ifs do not know."
     ]
+
+
+def of_few_samples(stages: Mapping[str, Any], seen: int, samples: int | None) -> list[str]:
+    """Where samples take such different times that those which were looked at say little about the others.
+
+    Examples:
+        >>> uneven = {"decode": {"mean": 0.012, "quantiles": [(0.0, 0.002), (0.9, 0.002), (0.95, 0.16), (1.0, 0.16)]}}
+        >>> of_few_samples(uneven, 84, 512)[0].partition(":")[0]
+        'Samples take very different times, and only 84 of 512 were looked at'
+        >>> of_few_samples(uneven, 512, 512), of_few_samples({}, 84, 512)
+        ([], [])
+    """
+    mean = sum(times["mean"] for times in stages.values())
+    variance = sum(_variance(times["quantiles"]) for times in stages.values())
+    left = 1.0 if samples is None else max(0.0, 1.0 - seen / samples)
+    if not mean or (off := 1.96 * math.sqrt(variance / seen * left) / mean) < OFF_MIN:
+        return []
+    there = f"only {seen}" if samples is None else f"only {seen} of {samples}"
+    return [
+        f"Samples take very different times, and {there} were looked at: over all of them, a sample may well take "
+        f"{min(100 * off, 100):.0f} % more or less than figures say, and other things may bind. A longer analysis "
+        "(time=) looks at more of them."
+    ]
+
+
+def _variance(quantiles: Sequence[tuple[float, float]]) -> float:
+    """Of what is spread evenly between its quantiles."""
+    pieces = list(itertools.pairwise(quantiles))
+    parts = [(upper - lower, first, last) for (lower, first), (upper, last) in pieces]
+    mean = sum(part * (first + last) / 2 for part, first, last in parts)
+    squares = sum(part * (first * first + first * last + last * last) / 3 for part, first, last in parts)
+    return max(0.0, squares - mean * mean)
 
 
 def nothing_good(failures: list[Failure], tried: int) -> str:

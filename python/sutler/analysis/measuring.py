@@ -498,6 +498,11 @@ class Measurement:
         if "ready+step" in phases:
             handed = series["ready+step"].seconds()
             hand_over = series["ready"].rate()
+            if not bench.workers:
+                # One comes after the other, so what they take adds up; and the little that this takes by itself is
+                # better known than the difference between two long passes.
+                ready = series["ready"].seconds()
+                handed = Interval(step.value + ready.value, step.low + ready.low, step.high + ready.high)
         else:
             transport = phases["memory+step"].transport_seconds / max(1, phases["memory+step"].served)
             handed = Interval(step.value + transport, step.low + transport, step.high + transport)
@@ -560,6 +565,8 @@ class Measurement:
             {words: series[name] for name, words in _DOUBTED.items() if not series[name].certain}
         )
         real = phases["real+step"]
+        stages = real.probe.stages()
+        self.warnings += doubts.of_few_samples(stages, sum(self.sizes), bench.samples)
         times, record = real.last.times if real.last else (), real.probe.timeline()
         return Measured(
             rates=rates,
@@ -569,7 +576,7 @@ class Measurement:
             fetched=fetched,
             timeline=times if record is None else with_causes(times, record),
             record=None if record is None else of_latest(record, len(times)),
-            stages=phases["real+step"].probe.stages(),
+            stages=stages,
             facts=facts,
             cached=fraction,
             batch_samples=sum(self.sizes) / len(self.sizes),

@@ -164,6 +164,27 @@ def test_a_packed_file_that_is_cut_off_is_refused_wherever_the_crop_lies(
             assert [failure.kind for failure in loader.failures()] == ["damaged"]
 
 
+def test_no_flipped_bit_of_a_packed_file_changes_a_value_unnoticed(tmp_path: Path) -> None:
+    path = packed_pair(tmp_path, noisy="labels")
+    good = path.read_bytes()
+    crop = T.RandBalancedCrop(8, oversampling=0.0)
+    expected = [np.asarray(part) for part in sutler.VolumeFolder(tmp_path, crop)[0]]
+    kinds = []
+    for bit in range(80, 8 * len(good), 8 * len(good) // 60):
+        damaged = bytearray(good)
+        damaged[bit // 8] ^= 1 << (bit % 8)
+        path.write_bytes(damaged)
+        try:
+            found = [np.asarray(part) for part in sutler.VolumeFolder(tmp_path, crop)[0]]
+        except sutler.DecodeError as error:
+            kinds.append(error.kind)
+        else:
+            for values, right in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(values, right)
+    assert len(kinds) > 50
+    assert set(kinds) <= {"damaged", "truncated", "corrupt"}
+
+
 @pytest.mark.parametrize("noisy", ["images", "labels"])
 @pytest.mark.parametrize("form", ["parts", "more behind", "fewer values"])
 def test_a_packed_file_whose_end_tells_nothing_is_looked_through(

@@ -173,8 +173,9 @@ def test_wrong_arguments_are_refused(scans: Path, tmp_path: Path) -> None:
         sutler.prepare_volumes(scans, done, clip=(5, 4))
     with pytest.raises(FileNotFoundError):
         sutler.prepare_volumes(tmp_path / "no", done)
-    with pytest.raises(ValueError, match="is inside of"):
-        sutler.prepare_volumes(scans, scans / "new" / "prepared", **SMALL)
+    for within in (scans / "new" / "prepared", scans, scans / ".." / scans.name):
+        with pytest.raises(ValueError, match="is inside of"):
+            sutler.prepare_volumes(scans, within, **SMALL)
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="Cannot"):
         sutler.prepare_volumes(scans, tmp_path / "file", **SMALL)

@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::facts::FAR_AHEAD;
 use super::{Change, Facts, FactsError, cache_needed, cores_needed, storage_needed};
+use crate::words::counted;
 
 /// A gain below this is lost in what measurements leave open.
 pub const GAIN_MIN: f64 = 1.05;
@@ -27,9 +27,9 @@ pub const STEP_BUSY: f64 = 0.25;
 /// A worker that is busy for less than this part of its time needs no core of its own.
 pub const MOSTLY_WAITING: f64 = 0.5;
 
-/// How many times as many cores as there are may be recommended: nobody has a hundred times as many, and what so many would bring is
-/// anybody's guess.
-const MORE_CORES_MAX: u32 = 4;
+/// How many times as many cores as there are may be recommended, or workers as there are of either: nobody has a hundred times as many,
+/// and what so many would bring is anybody's guess.
+const MORE_MAX: u32 = 4;
 
 /// How the loader's code is written, so that what is recommended can be pasted there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,8 +103,8 @@ impl Facts {
         if falls_behind && !crowded && orderly && self.stalls.transport < 0.1 {
             return Ok(self.out_of_step(setting, expected, &shares));
         }
-        let ahead = self.loader_ahead();
-        if now.bound_by == "device" && ahead >= FAR_AHEAD {
+        if now.bound_by == "device" && self.is_ahead() {
+            let ahead = self.loader_ahead();
             return Ok(Advice {
                 text: format!(
                     "The accelerator binds: by itself the loader delivers {ahead:.0} times as many samples as the trainer takes. {shares} \
@@ -242,7 +242,7 @@ impl Facts {
             let present = self.cores.max(self.workers);
             let each = self.alone().value.min(self.prepare_with(present, present).value / f64::from(present));
             let wanted = cores_needed(each, HEADROOM * self.ingest.value.min(fetched));
-            let cores = wanted.min(present.saturating_mul(MORE_CORES_MAX));
+            let cores = wanted.min(present.saturating_mul(MORE_MAX));
             if cores > present {
                 let short = if cores < wanted {
                     format!(" (and even those are fewer than the {wanted} that the trainer has use for)")
@@ -268,11 +268,13 @@ impl Facts {
         // A worker that waits for something leaves its processor to others.
         let processors = if self.in_turns { 1 } else { self.cores };
         let fit = (f64::from(processors) / self.busy()).floor() as u32;
-        let workers = useful.min(fit);
+        let fitting = useful.min(fit);
+        let workers = fitting.min(self.cores.max(self.workers).saturating_mul(MORE_MAX));
+        let again = if workers < fitting { "; more may bring more, so analyse again with those" } else { "" };
         // Loaders warn of more workers than cores, whatever those do.
         let why = if workers > self.cores {
             format!(
-                " (more than there are cores, as each needs one for {} of its time)",
+                " (more than there are cores, as each needs one for {} of its time{again})",
                 percent(self.busy())
             )
         } else {
@@ -291,7 +293,10 @@ impl Facts {
         };
         (workers > self.workers).then(|| Candidate {
             change: Change { workers: Some(workers), ..Change::default() },
-            words: format!("{workers} workers instead of {}{why}{share}", self.workers),
+            words: match self.workers {
+                0 => format!("{}{why}{share}", counted(workers.into(), "worker")),
+                present => format!("{workers} workers instead of {present}{why}{share}"),
+            },
             code,
         })
     }
@@ -313,6 +318,10 @@ impl Facts {
 
     fn opening(&self, binding: &str) -> String {
         match binding {
+            "processors" if self.workers == 0 && self.prepare.value >= self.ingest.value => {
+                "Nothing is prepared while the trainer works (num_workers=0), so the accelerator idles while each batch is made."
+                    .to_owned()
+            }
             "processors" if self.mostly_waits() => format!(
                 "The workers bind: samples are not prepared as fast as the trainer takes them, though preparing one keeps a processor \
                  busy for {} of the time only, and is waiting for the rest of it.",
@@ -323,6 +332,7 @@ impl Facts {
             }
             "storage" => "Storage binds: samples are not read as fast as the trainer takes them.".to_owned(),
             "transport" => "Transport binds: samples are ready, and batches of them arrive late.".to_owned(),
+            "device" => "The accelerator binds, and it waits now and then.".to_owned(),
             other => format!("What binds is {}.", self.noun(other)),
         }
     }
@@ -472,8 +482,9 @@ mod tests {
             ..facts()
         };
         let advice = sleepy.advise(Setting::Python).unwrap();
-        assert_eq!((advice.binding, advice.code.as_str()), ("processors", "num_workers=20"));
-        assert_eq!(advice.amounts.workers, Some(20));
+        assert_eq!((advice.binding, advice.code.as_str()), ("processors", "num_workers=8"));
+        assert_eq!(advice.amounts.workers, Some(8), "no more than four times as many, and 20 would fit");
+        assert!(advice.text.contains("analyse again"), "{}", advice.text);
         assert!(advice.text.starts_with("The workers bind: "), "{}", advice.text);
         assert!(advice.text.contains("10 % of its time"), "{}", advice.text);
     }
@@ -526,6 +537,51 @@ mod tests {
         };
         let advice = both.advise(Setting::Native).unwrap();
         assert!(advice.code.contains("num_workers=8") && advice.code.contains("cache="), "{advice:?}");
+    }
+
+    /// A trainer that takes 40 samples a second, and a loader that prepares ten times as many.
+    fn ahead(workers: u32, waiting: f64) -> Facts {
+        Facts {
+            workers,
+            ingest: Known::exactly(40.0),
+            prepare: Known::exactly(400.0),
+            prepare_alone: Some(Known::exactly(400.0)),
+            measured: Known::exactly(40.0 * (1.0 - waiting)),
+            stalls: Stalls { fetch: 0.0, prep: waiting, transport: 0.0, trainer: 1.0 - waiting },
+            storage: None,
+            stay: false,
+            ..facts()
+        }
+    }
+
+    #[test]
+    fn a_trainer_that_prepares_for_itself_is_told_to_let_a_worker_do_it() {
+        let advice = ahead(0, 0.09).advise(Setting::Torch).unwrap();
+        assert_eq!(
+            (advice.binding, advice.code.as_str()),
+            ("processors", "num_workers=1, persistent_workers=True")
+        );
+        assert!((1.05..1.1).contains(&advice.gain), "{advice:?}");
+        assert!(advice.text.starts_with("Nothing is prepared while the trainer works"), "{}", advice.text);
+        assert_eq!(ahead(1, 0.09).advise(Setting::Torch).unwrap().binding, "device");
+    }
+
+    #[test]
+    fn an_accelerator_that_waits_now_and_then_still_binds() {
+        let some = Facts {
+            prepare: Known::exactly(70.0),
+            prepare_alone: None,
+            stalls: Stalls { fetch: 0.0, prep: 0.01, transport: 0.06, trainer: 0.93 },
+            ..ahead(2, 0.07)
+        };
+        let advice = some.advise(Setting::Torch).unwrap();
+        assert_eq!(advice.binding, "device", "{}", advice.text);
+        let much = Facts {
+            measured: Known::exactly(32.0),
+            stalls: Stalls { fetch: 0.0, prep: 0.01, transport: 0.19, trainer: 0.8 },
+            ..some
+        };
+        assert_eq!(much.advise(Setting::Torch).unwrap().binding, "transport");
     }
 
     #[test]

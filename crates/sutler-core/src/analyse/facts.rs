@@ -39,8 +39,14 @@ const IDLE_MAX: f64 = 0.9;
 /// Below this part of the time, waiting is not worth anybody's while: MLPerf Storage lets accelerators idle twice as long.
 const WAITING_MIN: f64 = 0.05;
 
+/// Below this part, the trainer binds if the model has it so, whatever it waits for: MLPerf Storage lets most accelerators idle so long.
+const WAITING_SOME: f64 = 0.1;
+
+/// How much less than foreseen twice as many workers may prepare: what they need of one another was not measured.
+const DOUBLING: f64 = 0.05;
+
 /// How many times as fast as the trainer a loader must be for waits to be nobody's fault.
-pub(super) const FAR_AHEAD: f64 = 2.0;
+const FAR_AHEAD: f64 = 2.0;
 
 /// How many times as slow as it was by itself something may turn out to be.
 const FIT_MAX: f64 = 16.0;
@@ -269,7 +275,9 @@ impl Facts {
         let part =
             if present > 1 { (f64::from(workers.max(1) - 1) / f64::from(present - 1)).min(1.0) } else { 0.0 };
         let expected = ideal(workers, cores) * (1.0 + (kept - 1.0) * part);
-        self.prepare.times(expected / self.prepare.value)
+        let known = self.prepare.times(expected / self.prepare.value);
+        let doublings = (f64::from(workers.max(1)) / f64::from(present)).log2().max(0.0);
+        Known { low: known.low * (1.0 - DOUBLING).powf(doublings), ..known }
     }
 
     /// What the trainer should get as things are, as far as the model knows.
@@ -379,14 +387,16 @@ impl Facts {
 
     /// What binds as things are.
     ///
-    /// That is what the model says, unless something else is waited for: longer than for transport, or although the trainer is said
-    /// to bind, or although preparation by itself is fast enough. Otherwise shares do not decide between storage and processors:
+    /// That is what the model says, unless something else is waited for: longer than for transport, or for long although the trainer is
+    /// said to bind, or although preparation by itself is fast enough. Otherwise shares do not decide between storage and processors:
     /// fetching is what comes on top of preparing, however slow storage is.
     fn binds_now(&self, modelled: &'static str) -> &'static str {
         let is_enough = self.prepare.value >= self.ingest.value;
         match modelled {
             _ if !self.is_felt() => "device",
-            "device" if self.loader_ahead() >= FAR_AHEAD => "device",
+            "device" if self.is_ahead() || (self.workers > 0 && self.stalls.waiting() < WAITING_SOME) => {
+                "device"
+            }
             "device" | "transport" => self.largest_stall().1,
             "processors" if is_enough => self.largest_stall().1,
             other => other,
@@ -396,6 +406,11 @@ impl Facts {
     /// Whether the trainer waits long enough to be worth anybody's while.
     pub(super) fn is_felt(&self) -> bool {
         self.stalls.waiting() >= WAITING_MIN
+    }
+
+    /// Whether the loader is so much faster that waits are nobody's fault. A trainer that prepares for itself waits for every batch.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.workers > 0 && self.loader_ahead() >= FAR_AHEAD
     }
 
     /// How many times as many samples as the trainer takes the loader delivers by itself.

@@ -21,20 +21,36 @@ pub struct SlowShare {
     pending: (u32, f64),
     slow: u64,
     samples: u64,
+    /// The first batches, until it is known what slow is: how long their samples took.
+    early: Vec<Vec<u64>>,
 }
 
 impl SlowShare {
     /// A batch has left, whose samples took so long, in microseconds.
     pub fn note(&mut self, batch: impl Iterator<Item = u64>) {
-        let slow_after = threshold(&self.durations);
-        let (mut samples, mut slow) = (0u32, 0u32);
-        for microseconds in batch {
-            samples += 1;
-            slow += u32::from(slow_after.is_some_and(|slow_after| microseconds > slow_after));
-            self.durations.note(microseconds);
+        if let Some(slow_after) = self.slow_after() {
+            let (mut samples, mut slow) = (0, 0);
+            for microseconds in batch {
+                samples += 1;
+                slow += u32::from(microseconds > slow_after);
+                self.durations.note(microseconds);
+            }
+            self.count(samples, slow);
+            return;
         }
-        // Before anything is known nobody is slow, which is no finding.
-        if samples == 0 || slow_after.is_none() {
+        let batch: Vec<u64> = batch.inspect(|&microseconds| self.durations.note(microseconds)).collect();
+        self.early.push(batch);
+        if let Some(slow_after) = self.slow_after() {
+            for batch in std::mem::take(&mut self.early) {
+                let slow = batch.iter().filter(|&&microseconds| microseconds > slow_after).count();
+                self.count(batch.len() as u32, slow as u32);
+            }
+        }
+    }
+
+    /// So many samples of a batch were slow.
+    fn count(&mut self, samples: u32, slow: u32) {
+        if samples == 0 {
             return;
         }
         self.samples += u64::from(samples);
@@ -83,8 +99,8 @@ mod tests {
             share.note((0..10).map(|row| if row < 2 { 9_000 } else { 1_000 }));
         }
         let (points, batches) = share.series();
-        // The first two batches say what slow is.
-        assert_eq!((points.len(), batches), (98, 1));
+        // The first two batches say what slow is, and are judged by that, too.
+        assert_eq!((points.len(), batches), (100, 1));
         assert!(points.iter().all(|&point| (point - 0.2).abs() < 1e-9));
         assert!((share.mean() - 0.2).abs() < 1e-9);
     }
@@ -110,6 +126,13 @@ mod tests {
         assert!(points.len() < POINTS_MAX && points.len() * batches as usize > 9_900);
         let mean = points.iter().sum::<f64>() / points.len() as f64;
         assert!((mean - 0.125).abs() < 0.01 && (share.mean() - 0.125).abs() < 0.01);
+    }
+
+    #[test]
+    fn one_batch_has_its_share() {
+        let mut share = SlowShare::default();
+        share.note((0..20).map(|row| if row < 2 { 9_000 } else { 1_000 }));
+        assert_eq!(share.series(), (&[0.1][..], 1));
     }
 
     #[test]

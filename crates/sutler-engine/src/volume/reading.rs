@@ -1,7 +1,7 @@
 //! Reading as little of a file as a block of it takes.
 //!
 //! The header says where values lie, so of a plain file just the slabs that hold the block are read: one range for each plane. A packed
-//! file is read as a whole, and unpacked as far as the block goes; its end tells whether it was cut off somewhere behind that.
+//! file is read as a whole, and unpacked as far as the block goes; the first time all of it, since only its end tells whether it is well.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ impl From<PipelineError> for Refusal {
     }
 }
 
-/// Of so many files it is remembered that they are whole though their end does not say so: 1 MiB. Those beyond are unpacked each time.
+/// Of so many files it is remembered that they are well: 1 MiB. Those beyond are unpacked to the end each time.
 const WHOLE_MAX: usize = 1 << 16;
 
 /// A worker's memory for one file at a time.
@@ -65,7 +65,7 @@ pub(super) struct FileReader {
     packed: Vec<u8>,
     /// The beginning of what was packed.
     unpacked: Vec<u8>,
-    /// Packed files, with their length, that had to be unpacked to find that they are whole.
+    /// Packed files, with their length, that were unpacked to the end and are well.
     whole: HashSet<(SampleId, u64)>,
     /// How much the buffer had read when the sample began, as far as that counts.
     bytes_before: u64,
@@ -131,12 +131,11 @@ impl FileReader {
         self.reads += 1;
         self.packed.clear();
         self.packed.extend_from_slice(packed);
-        let mut start = Vec::new();
-        let unpacked = Unpacked::open(&self.packed, limits, &mut start)?;
+        let mut unpacked = Unpacked::open(&self.packed, limits, &mut self.unpacked)?;
         let header = unpacked.header().clone();
         let file = (sample, self.packed.len() as u64);
-        if !unpacked.ends_as_promised() && !self.whole.contains(&file) {
-            unpacked.check_whole(start.len() as u64)?;
+        if !self.whole.contains(&file) {
+            unpacked.go_on_to(header.end(), &mut self.unpacked)?;
             if self.whole.len() < WHOLE_MAX {
                 self.whole.insert(file);
             }

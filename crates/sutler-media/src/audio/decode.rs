@@ -11,7 +11,7 @@ use symphonia::default::formats::{FlacReader, MpaReader, OggReader};
 
 use super::format::tag_bytes;
 use super::pipeline::RATE_MAX;
-use super::{AudioError, Clip, Format, sniff, wav};
+use super::{AudioError, Clip, Format, ogg, sniff, wav};
 
 /// What is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +201,9 @@ fn decode_packets(
     packet_values: &mut Vec<f32>,
     clip: &mut Clip,
 ) -> Result<(), AudioError> {
+    if format == Format::Ogg {
+        ogg::check_pages(bytes)?;
+    }
     let mut reader = open(format, bytes)?;
     let (track, parameters) = track_of(format, &*reader)?;
     let header = header(format, track, parameters)?;
@@ -227,6 +230,10 @@ fn decode_packets(
         };
         if packet.track_id != id {
             continue;
+        }
+        // Frames that are damaged are left out by the reader, and those behind them still say where they belong.
+        if format == Format::Flac && packet.pts.get() != (clip.values.len() / channels) as i64 {
+            return Err(AudioError::corrupt(format, "some of its frames are damaged"));
         }
         let decoded = decoder.decode(&packet).map_err(|error| explain(format, bytes, &error))?;
         let spec = decoded.spec();

@@ -9,6 +9,7 @@ mod decoded;
 mod error;
 mod format;
 mod mel;
+mod ogg;
 mod op;
 mod pipeline;
 mod resample;

@@ -1,4 +1,4 @@
-//! RIFF WAVE: a list of chunks, of which `fmt ` says what the bytes of `data` mean.
+//! RIFF WAVE, and RF64 for files beyond 4 GiB: a list of chunks, of which `fmt ` says what the bytes of `data` mean.
 
 use super::decode::{Header, Limits};
 use super::{AudioError, Clip, Format};
@@ -59,13 +59,13 @@ impl Found {
 
 /// The header of a file of which these are the first bytes, if the sound begins among them.
 pub(super) fn header_from_start(start: &[u8], file_bytes: u64) -> Option<Header> {
-    let found = find(start).ok()?;
+    let found = find(start, file_bytes).ok()?;
     let there = file_bytes.saturating_sub(found.start as u64);
     Some(found.header(found.bytes.unwrap_or(there).min(there)))
 }
 
 pub(super) fn probe(bytes: &[u8]) -> Result<Header, AudioError> {
-    let found = find(bytes)?;
+    let found = find(bytes, bytes.len() as u64)?;
     let there = (bytes.len() - found.start) as u64;
     match found.bytes {
         Some(promised) if promised > there => Err(AudioError::truncated(Format::Wav, bytes)),
@@ -75,7 +75,7 @@ pub(super) fn probe(bytes: &[u8]) -> Result<Header, AudioError> {
 
 pub(super) fn decode(bytes: &[u8], limits: &Limits, clip: &mut Clip) -> Result<(), AudioError> {
     let header = probe(bytes)?;
-    let found = find(bytes)?;
+    let found = find(bytes, bytes.len() as u64)?;
     let frames = header.frames.unwrap_or(0);
     limits.check(frames, header.channels)?;
     let frame_bytes = found.frame_bytes();
@@ -143,11 +143,13 @@ fn from_mu_law(byte: u8) -> i16 {
     if bits & 0x80 == 0 { magnitude - 0x84 } else { 0x84 - magnitude }
 }
 
-/// Goes over the chunks to the sound.
-fn find(bytes: &[u8]) -> Result<Found, AudioError> {
+/// Goes over the chunks to the sound, in the first bytes of a file that has so many.
+fn find(bytes: &[u8], file_bytes: u64) -> Result<Found, AudioError> {
     let truncated = || AudioError::truncated(Format::Wav, bytes);
     let mut at = 12;
     let mut layout = None;
+    // RF64 has the lengths that four bytes do not hold in a chunk of their own.
+    let mut long_size = None;
     loop {
         let [a, b, c, d, size @ ..] =
             *bytes.get(at..at + 8).and_then(|head| head.first_chunk::<8>()).ok_or_else(truncated)?;
@@ -158,19 +160,33 @@ fn find(bytes: &[u8]) -> Result<Found, AudioError> {
                 let chunk = bytes.get(at..at + size as usize).ok_or_else(truncated)?;
                 layout = Some(read_layout(chunk)?);
             }
+            b"ds64" => {
+                let chunk = bytes.get(at..at + size as usize).ok_or_else(truncated)?;
+                long_size = chunk.get(8..16).and_then(<[u8]>::first_chunk).copied().map(u64::from_le_bytes);
+            }
             b"data" => {
                 let layout = layout.ok_or_else(|| {
                     AudioError::corrupt(Format::Wav, "the sound comes before its description")
                 })?;
-                // Programs that write into a pipe cannot go back to fill the length in.
-                let unknown = size == u32::MAX || (size == 0 && bytes.len() > at);
-                return Ok(Found { layout, start: at, bytes: (!unknown).then_some(u64::from(size)) });
+                let size = match size {
+                    u32::MAX => long_size,
+                    0 if is_unfinished(bytes, at, file_bytes) => None,
+                    size => Some(u64::from(size)),
+                };
+                return Ok(Found { layout, start: at, bytes: size });
             }
             _ => {}
         }
         // Chunks begin at even offsets.
         at = at.checked_add(size as usize + (size as usize & 1)).ok_or_else(truncated)?;
     }
+}
+
+/// Whether the length of the sound, which begins at `at`, was never filled in: programs that write into a pipe cannot go back for it.
+/// They could not for the length of the file either; where that is right, a sound without a value has none.
+fn is_unfinished(bytes: &[u8], at: usize, file_bytes: u64) -> bool {
+    let said = bytes.get(4..8).and_then(<[u8]>::first_chunk).copied().map_or(0, u32::from_le_bytes);
+    file_bytes > at as u64 && !(at as u64..=file_bytes).contains(&(u64::from(said) + 8))
 }
 
 fn read_layout(chunk: &[u8]) -> Result<Layout, AudioError> {
@@ -291,6 +307,31 @@ mod tests {
         piped[at..at + 4].fill(0xff);
         assert_eq!(decoded(&piped).unwrap().frames(), 2, "and half a value is none");
         assert_eq!(header_from_start(&piped[..60], piped.len() as u64).unwrap().frames, Some(2));
+    }
+
+    #[test]
+    fn a_sound_without_a_value_is_none_where_the_file_is_as_long_as_it_says() {
+        let mut file = wav(1, 1, 16, &[]);
+        file.extend(b"LIST\x06\0\0\0INFOab");
+        assert_eq!(decoded(&file).unwrap().frames(), 7, "nobody came back to fill a length in");
+        let said = file.len() as u32 - 8;
+        file[4..8].copy_from_slice(&said.to_le_bytes());
+        assert_eq!(decoded(&file).unwrap().frames(), 0);
+    }
+
+    #[test]
+    fn long_files_have_their_length_elsewhere() {
+        let short = wav(1, 1, 16, &[1, 2, 3, 4, 5, 6]);
+        let mut file = b"RF64\xff\xff\xff\xffWAVEds64\x1c\0\0\0".to_vec();
+        file.extend([0; 8]);
+        file.extend(4u64.to_le_bytes());
+        file.extend([0; 12]);
+        file.extend(&short[12..]);
+        let at = file.len() - 10;
+        file[at..at + 4].fill(0xff);
+        assert_eq!(decoded(&file).unwrap().frames(), 2, "and what follows is no sound");
+        assert_eq!(header_from_start(&file[..96], file.len() as u64).unwrap().frames, Some(2));
+        assert_eq!(decoded(&file[..at + 6]).unwrap_err().kind(), "truncated");
     }
 
     #[test]

@@ -7,6 +7,9 @@ use super::values::Kind;
 /// The bytes of a header, which are also its first field.
 const HEADER_BYTES: usize = 348;
 
+/// Where values begin at the earliest, behind four bytes that announce extensions.
+const VALUES_AT: f32 = 352.0;
+
 /// Where `magic` is, and what it says when header and values are in one file.
 const MAGIC_AT: usize = 344;
 const ONE_FILE: &[u8] = b"n+1\0";
@@ -76,7 +79,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Header, VolumeError> {
         other => return Err(unsupported(format!("values of datatype {other}"))),
     };
     let offset = fields.f32(108);
-    if !(HEADER_BYTES as f32..1e9).contains(&offset) {
+    if !(VALUES_AT..1e9).contains(&offset) {
         return Err(corrupt(format!("its values are said to begin at byte {offset}")));
     }
     let spacing = [1, 2, 3].map(|axis| fields.f32(76 + 4 * axis).abs());
@@ -174,6 +177,8 @@ mod tests {
         let mut nowhere = file(false, &[4, 5, 6], 4);
         nowhere[108..112].copy_from_slice(&f32::INFINITY.to_le_bytes());
         assert!(told(&nowhere).contains("begin at byte inf"));
+        nowhere[108..112].copy_from_slice(&348f32.to_le_bytes());
+        assert!(told(&nowhere).contains("begin at byte 348"));
         let mut two = file(false, &[4, 5, 6], 4);
         two[344..348].copy_from_slice(TWO_FILES);
         assert!(told(&two).contains("two files"));
