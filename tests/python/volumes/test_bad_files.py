@@ -170,7 +170,7 @@ def test_no_flipped_bit_of_a_packed_file_changes_a_value_unnoticed(tmp_path: Pat
     crop = T.RandBalancedCrop(8, oversampling=0.0)
     expected = [np.asarray(part) for part in sutler.VolumeFolder(tmp_path, crop)[0]]
     kinds = []
-    for bit in range(80, 8 * len(good), 8 * len(good) // 60):
+    for bit in range(80, 8 * len(good), 8 * len(good) // 24):
         damaged = bytearray(good)
         damaged[bit // 8] ^= 1 << (bit % 8)
         path.write_bytes(damaged)
@@ -181,7 +181,7 @@ def test_no_flipped_bit_of_a_packed_file_changes_a_value_unnoticed(tmp_path: Pat
         else:
             for values, right in zip(found, expected, strict=True):
                 np.testing.assert_array_equal(values, right)
-    assert len(kinds) > 50
+    assert len(kinds) > 20
     assert set(kinds) <= {"damaged", "truncated", "corrupt"}
 
 
