@@ -144,7 +144,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
     def _rows_to_keep(self, latest: range) -> int:
         """How many rows of the last gathered step are samples, one each: 0 for all of them, -1 where nobody can say.
 
-        Accelerate keeps the first so many of all ranks' rows, one rank after the other. That cuts repeats off, and more:
+        Accelerate keeps the first so many of all ranks' rows, one rank after the other. It is not only for repeats:
         trainers gather the mean loss of a batch as often as a full one has rows, which is too often for a smaller one.
         `latest` is what the last step took of the epoch's order.
         """
