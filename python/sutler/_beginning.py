@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sutler import _sutler
 from sutler._backend import BatchSource, ProcessBackend, draw_seed, length_of
 from sutler._epoch import Position, Progress
@@ -135,7 +137,8 @@ def _start_run(
             world_size=loader.world_size,
             samples=len(loader.dataset if numbers is None else numbers),
             before=position.before,
-            part=None if numbers is None else numbers.tolist(),
+            # A list would hold an object for each sample.
+            part=None if numbers is None else memoryview(numbers.astype(np.uint32)),
             **at,
         )
         return run, job, None

@@ -7,8 +7,6 @@ a state says the same, whichever way the rest of its epoch is dealt out.
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from sutler import _draws
@@ -34,9 +32,10 @@ def deal_in_turns(
 
 def joined_with_repeats(dealt: Numbers) -> list[int]:
     """The samples, each with how often it came before, which decides its random numbers; as the engine counts it."""
-    before: Counter[int] = Counter()
-    joined = []
-    for number in dealt.tolist():
-        joined.append(_draws.join(number, before[number]))
-        before[number] += 1
+    order = np.argsort(dealt, kind="stable")
+    places = np.arange(len(dealt))
+    first = np.append(True, np.diff(dealt[order]) != 0)[: len(dealt)]
+    repeats = np.empty_like(dealt)
+    repeats[order] = places - np.maximum.accumulate(np.where(first, places, 0))
+    joined: list[int] = (dealt | repeats << _draws.HALF_BITS).tolist()
     return joined
