@@ -138,7 +138,7 @@ def _start_run(
             samples=len(loader.dataset if numbers is None else numbers),
             before=position.before,
             # A list would hold an object for each sample.
-            part=None if numbers is None else memoryview(numbers.astype(np.uint32)),
+            part=None if numbers is None else numbers.astype(np.uint32).data,
             **at,
         )
         return run, job, None
