@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sutler import _sutler
 from sutler._backend import BatchSource, ProcessBackend, draw_seed, length_of
 from sutler._epoch import Position, Progress
 from sutler._keys import KeyTable
 from sutler._python_batches import InlineBatches, drawn_batches
 from sutler._sampling import Feed
+from sutler._selection import Numbers
+from sutler._turns import joined_with_repeats
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
@@ -69,8 +73,9 @@ def _plan_in_process(loader: Loader, position: Position, first: int) -> InlineBa
             done=position.served,
         )
     else:
+        dealt = loader._dealt(position)
         planned = _sutler.plan_batches(
-            len(loader.dataset),
+            len(loader.dataset if dealt is None else dealt),
             shuffle=loader.shuffle,
             seed=loader.seed,
             epoch=position.epoch,
@@ -82,6 +87,9 @@ def _plan_in_process(loader: Loader, position: Position, first: int) -> InlineBa
             before=position.before,
             done=position.served,
         )
+        if dealt is not None:
+            in_turn = joined_with_repeats(dealt)
+            planned = [([in_turn[place] for place in places], done, at) for places, done, at in planned]
         total, samples = len(planned), sum(len(numbers) for numbers, _, _ in planned)
         in_order = loader.in_order
         batches = ((numbers, consumed if in_order else positions) for numbers, consumed, positions in planned)
@@ -99,6 +107,16 @@ def _plan_in_process(loader: Loader, position: Position, first: int) -> InlineBa
     return source
 
 
+def _numbers(loader: Loader, position: Position) -> Numbers | None:
+    """The samples that the places of an epoch stand for; ``None`` where each stands for the one of its number."""
+    selection = loader._selection
+    if selection is None:
+        return loader._dealt(position)
+    selection.read_again()
+    dealt = loader._dealt(position)
+    return selection.numbers if dealt is None else selection.numbers[dealt]
+
+
 def _start_run(
     loader: Loader, position: Position, first: int
 ) -> tuple[_sutler.Run, _sutler.Job, Feed | None]:
@@ -108,9 +126,7 @@ def _start_run(
     drawing = position.drawing
     if drawing is None:
         engine, job = loader._room.enter_epoch(loader, batch_size)
-        selection = loader._selection
-        if selection is not None:
-            selection.read_again()
+        numbers = _numbers(loader, position)
         run = engine.start(
             job,
             shuffle=loader.shuffle,
@@ -119,9 +135,10 @@ def _start_run(
             drop_last=loader.drop_last,
             rank=loader.rank,
             world_size=loader.world_size,
-            samples=len(loader.dataset) if selection is None else len(selection.numbers),
+            samples=len(loader.dataset if numbers is None else numbers),
             before=position.before,
-            part=None if selection is None else selection.numbers.tolist(),
+            # A list would hold an object for each sample.
+            part=None if numbers is None else numbers.astype(np.uint32).data,
             **at,
         )
         return run, job, None

@@ -12,17 +12,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 #: The engine is told of a draw in one number: the lower half is the sample's, the upper one how often it came before.
-_HALF_BITS = 32
+HALF_BITS = 32
 
 
 def join(number: int, repeat: int) -> int:
     """A sample's number and how often it was drawn before in the epoch, in one."""
-    return number | repeat << _HALF_BITS
+    return number | repeat << HALF_BITS
 
 
 def split(joined: int) -> tuple[int, int]:
     """The number, and how often."""
-    return joined & (1 << _HALF_BITS) - 1, joined >> _HALF_BITS
+    return joined & (1 << HALF_BITS) - 1, joined >> HALF_BITS
 
 
 class Draws:

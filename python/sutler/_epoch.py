@@ -78,6 +78,11 @@ class Position:
             self.consumed = progress
 
     @property
+    def done(self) -> int:
+        """How much of the epoch's sequence is done: by all ranks, and by this one beyond that."""
+        return self.consumed + (0 if self.served is None else len(self.served))
+
+    @property
     def drawn_so_far(self) -> dict[str, Any] | None:
         """How far the user's sampler has been drawn."""
         return self.drawn if self.drawing is None else self.drawing.mark()
@@ -98,6 +103,8 @@ class EpochIterator(Iterator[Any]):
         self._position = position
         #: Whether a batch was asked for.
         self.begun = False
+        #: Which part of the epoch's order the latest batch took: of all ranks', where they are known to be in step.
+        self.latest = range(0)
         self._started = False
         self._ended = False
         # A sampler that was drawn when a state was saved may yet be told which epoch that was.
@@ -200,7 +207,9 @@ class EpochIterator(Iterator[Any]):
             self.close()
             raise StopIteration
         batch, progress = answer
+        before = self._position.done
         self._position.go_on_to(progress)
+        self.latest = range(before, self._position.done)
         self._delivered += 1
         self._position.complete = self._source.total == self._delivered
         if self._position.streams is not None:

@@ -23,6 +23,11 @@ class ProgressIterator(Iterator[Any]):
         """How many batches are still to come, where that is known."""
         return self._iterator.left
 
+    @property
+    def latest(self) -> range:
+        """The part of the epoch's order that the latest batch took."""
+        return self._iterator.latest
+
     def __len__(self) -> int:
         return len(self._iterator)
 

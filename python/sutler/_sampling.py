@@ -13,7 +13,8 @@ from typing import Any
 from sutler import _draws, _keys, _sutler
 from sutler._draws import Draws
 from sutler._keys import KeyTable
-from sutler._selection import Selection
+from sutler._selection import Numbers, Selection
+from sutler._turns import deal_in_turns
 from sutler._words import counted
 
 
@@ -53,6 +54,8 @@ class EpochSampler:
         self.epoch = 0
         #: Whether the user chose that epoch, rather than it being the one after the last.
         self.chosen = False
+        #: How many samples a rank takes at a time, where that is not every so manieth one.
+        self.turn: int | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch that the next ``iter(loader)`` runs."""
@@ -69,8 +72,24 @@ class EpochSampler:
         """How many samples the dataset has, on all ranks together."""
         return len(self.data_source)
 
+    def dealt(self, consumed: int) -> Numbers | None:
+        """The order of which every so manieth sample is a rank's, if ranks take turns; see `deal_in_turns`."""
+        _, world_size = self._place()
+        if self.turn is None or world_size == 1:
+            return None
+        return deal_in_turns(
+            len(self.data_source),
+            consumed,
+            batch_size=self.turn,
+            world_size=world_size,
+            drop_last=self._drop_last,
+        )
+
     def __iter__(self) -> Iterator[int]:
         rank, world_size = self._place()
+        dealt = self.dealt(0)
+        if dealt is not None:
+            return iter(dealt[rank::world_size].tolist())
         order = _sutler.epoch_order(
             len(self.data_source),
             shuffle=self._shuffle,
@@ -84,9 +103,9 @@ class EpochSampler:
 
     def __len__(self) -> int:
         _, world_size = self._place()
-        if self._drop_last:
-            return len(self.data_source) // world_size
-        return -(-len(self.data_source) // world_size)
+        turn = 1 if self.turn is None or world_size == 1 else self.turn
+        steps, rest = divmod(len(self.data_source), turn * world_size)
+        return turn * (steps if self._drop_last or not rest else steps + 1)
 
 
 class EpochBatchSampler:

@@ -299,7 +299,7 @@ class Engine:
         samples: int | None = None,
         before: Served | None = None,
         done: Served | None = None,
-        part: list[int] | None = None,
+        part: Sequence[int] | None = None,
     ) -> Run: ...
     def start_drawn(
         self,

@@ -36,7 +36,7 @@ from sutler._parts import cache_for, leaves
 from sutler._passes import Passes
 from sutler._python_batches import default_collate
 from sutler._sampling import EpochBatchSampler, EpochSampler, as_pytorchs
-from sutler._selection import origin_of, selection_of, warn_of_concatenation
+from sutler._selection import Numbers, origin_of, selection_of, warn_of_concatenation
 from sutler._state import check_state, make_state
 from sutler._stats import describe, figures_of, no_timeline, timeline_of
 from sutler._stream_figures import MeasuredStream
@@ -346,6 +346,21 @@ class Loader(Generic[BatchType_co]):
     def world_size(self) -> int:
         """How many processes the job has: as given, or as many as the process group of this moment."""
         return self._place()[1]
+
+    def _take_turns(self) -> None:
+        """Has ranks take whole batches in turn from the next epoch on, so that all their rows in turn are in order.
+
+        Only where the order is the dataset's own and strict: elsewhere there is nothing to keep.
+        """
+        own = self._given_sampler is None and self._given_batch_sampler is None and self._streams is None
+        if own and not self.shuffle and self.order == "strict":
+            self.sampler.turn = self.batch_size
+            self._successor.close()
+
+    def _dealt(self, position: Position) -> Numbers | None:
+        """The order in which ranks take turns from a position on; ``None`` where each takes every so manieth sample."""
+        dealt: Numbers | None = None if self.shuffle else self.sampler.dealt(position.consumed)
+        return dealt
 
     # --- what runs where -------------------------------------------------------------------------------------------
 

@@ -27,10 +27,10 @@ def prepare(
 ) -> PreparedLoader:
     """Makes a loader known to an accelerator, as ``accelerator.prepare`` does with a ``DataLoader``.
 
-    Batches come on the accelerator's device; gradients are synchronised at the end of each epoch;
-    ``gather_for_metrics`` leaves out samples that were repeated to fill the ranks up; ``save_state`` and ``load_state``
-    keep the place in the data; and ``accelerate.skip_first_batches`` goes on from any step without preparing what it
-    skips.
+    Batches come on the accelerator's device; gradients are synchronised at the end of each epoch; ``save_state`` and
+    ``load_state`` keep the place in the data; and ``accelerate.skip_first_batches`` goes on from any step without
+    preparing what it skips. Ranks that go through a dataset in its own order take whole batches in turn, as those of a
+    prepared ``DataLoader`` do, so that ``gather_for_metrics`` returns every sample once, in that order.
 
     Args:
         accelerator: The ``accelerate.Accelerator``.
@@ -67,6 +67,7 @@ def prepare(
     if device is not None and device.type == "cuda" and loader.output == "torch":
         loader.device = device  # copied ahead, which is faster than when the batch is asked for
         device = None
+    loader._take_turns()
     prepared = PreparedLoader(loader, None if device is None or device.type == "cpu" else device, names)
     if checkpoint:
         accelerator.register_for_checkpointing(prepared)
@@ -78,7 +79,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
 
     #: Keeps Accelerate from preparing it once more.
     _is_accelerate_prepared = True
-    #: What Accelerate computes the remainder from is not so here; see `_rows_to_keep`.
+    #: Accelerate computes the remainder from the dataset's length, which a sampler or a resumed epoch has not.
     _drop_last = True
     #: For the DataLoader that `skip_first_batches` makes: it has no work to do.
     num_workers = 0
@@ -120,14 +121,9 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
             for batch in iterator:
                 left -= 1
                 self.end_of_dataloader = (left if iterator.left is None else iterator.left) == 0
-                yield self._finish(batch)
+                yield self._finish(batch, iterator)
         finally:
             self.end()
-
-    def begin(self) -> None:
-        """An epoch begins; called by whoever goes through the batches."""
-        super().begin()
-        self.remainder = self._rows_to_keep()
 
     def _batches_left(self) -> int:
         """How many batches a sampler says it has for the rest of the epoch; less than 0 where it does not.
@@ -145,29 +141,37 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         size = loader.batch_size or 1
         return rest // size if loader.drop_last else -(-rest // size)
 
-    def _rows_to_keep(self) -> int:
-        """How many rows of the last gathered batch are not repeats: 0 for all of them, -1 where nobody can say.
+    def _rows_to_keep(self, latest: range) -> int:
+        """How many rows of the last gathered step are samples, one each: 0 for all of them, -1 where nobody can say.
 
-        Accelerate keeps the first so many of all ranks' rows, one rank after the other. Repeats are the last row of
-        each of the last ranks, so that is right for a single one, and where each rank has a single row.
+        Accelerate keeps the first so many of all ranks' rows, one rank after the other. It is not only for repeats:
+        trainers gather the mean loss of a batch as often as a full one has rows, which is too often for a smaller one.
+        `latest` is what the last step took of the epoch's order.
         """
         loader = self.loader
-        state = loader.state_dict()
-        if loader.drop_last or loader.order != "strict" or not self._deals_itself():
+        full = 1 if loader.batch_sampler is None else getattr(loader.batch_sampler, "batch_size", None)
+        if full is None:  # a batch sampler of the user's, whose batches may be of any size
             return -1
-        rest = len(loader.dataset) - state["consumed"]
-        share = -(-rest // loader.world_size)
-        repeats = share * loader.world_size - rest
-        rows = share % (loader.batch_size or 1) or loader.batch_size or 1
-        if repeats == 0:
-            return 0
-        return rows * loader.world_size - repeats if repeats == 1 or rows == 1 else -1
+        ranks = loader.world_size
+        if loader.order != "strict" or not self._deals_itself():
+            rows = len(latest) * ranks  # each rank knows its own, and they are in step
+        else:
+            samples = len(loader.dataset) - latest.start
+            share = -(-samples // ranks)
+            # Ranks that take turns have their repeats at the end of all rows. Those that do not have one in each of the
+            # last ranks: a single one is the last row, too, and so are all where a rank has a single row.
+            at_the_end = loader.sampler.turn is not None or share * ranks - samples <= 1 or share == 1
+            rows = samples if at_the_end else share * ranks
+        return rows if rows < full * ranks else 0
 
     def _deals_itself(self) -> bool:
         """Whether the order and each rank's share of it are the loader's own, not a sampler's or a stream's."""
         return self.loader.state_dict()["sampling"] in ("shuffle", "sequential")
 
-    def _finish(self, batch: Any) -> Any:
+    def _finish(self, batch: Any, iterator: Any) -> Any:
+        """The batch that an iterator has just delivered, as the trainer gets it."""
+        if self.end_of_dataloader:
+            self.remainder = self._rows_to_keep(iterator.latest)
         if self._device is not None:
             batch = send_to_device(batch, self._device)
         if self._names is None or isinstance(batch, dict):
@@ -214,7 +218,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         iterator = iter(loader)
         for _ in range(batches_to_drop):
             next(iterator)
-        return map(self._finish, iterator)
+        return (self._finish(batch, iterator) for batch in iterator)
 
 
 class _Steps(torch.utils.data.BatchSampler):

@@ -141,7 +141,113 @@ def accelerated(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
         part = torch.utils.data.Subset(Pairs(), range(samples))
         evaluation = prepare(accelerator, make(part, shuffle=False), checkpoint=False)
         gathered = [accelerator.gather_for_metrics(ids).tolist() for *_, ids in evaluation]
-        results["gathered"][samples] = sorted(index for step in gathered for index in step)
+        results["gathered"][samples] = [index for step in gathered for index in step]
+    accelerator.end_training()
+    return results
+
+
+class Numbers(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Samples that a model can tell apart."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"value": torch.tensor([float(index)]), "labels": index}
+
+
+class Echo(torch.nn.Module):
+    """Predicts what it is shown, and has a loss that says what was in a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def forward(self, value: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": (value**2).mean(), "logits": value + 0 * self.layer(value)}
+
+
+def evaluation(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
+    """What Accelerate and Transformers gather of all ranks, with their own loaders and with ours."""
+    import accelerate
+    import transformers
+    from sutler.integrations.accelerate import prepare
+    from sutler.integrations.transformers import TrainerMixin
+
+    class Trainer(TrainerMixin, transformers.Trainer):
+        pass
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    results: dict[str, Any] = {
+        "world_size": accelerator.num_processes,
+        "rank": accelerator.process_index,
+        "gathered": {},
+        "evaluated": {},
+    }
+
+    def gather(batches: Any) -> dict[str, list[float]]:
+        """All rows, and the losses as Hugging Face's programs gather them."""
+        steps = [
+            (accelerator.gather_for_metrics(batch), accelerator.gather_for_metrics(batch.mean().repeat(4)))
+            for batch in batches
+        ]
+        rows, losses = zip(*steps, strict=True) if steps else ((), ())
+        return {
+            "rows": [row for step in rows for row in step.tolist()],
+            "losses": [loss for step in losses for loss in step.tolist()],
+        }
+
+    def compare(name: str, samples: int, ours: Any = None, **arguments: Any) -> None:
+        dataset = torch.arange(float(samples))
+        theirs = accelerator.prepare(torch.utils.data.DataLoader(dataset, 4, **arguments))  # type: ignore[arg-type]
+        loader = Loader(dataset, 4, **{**arguments, **(ours or {})})
+        prepared = prepare(accelerator, loader, checkpoint=False)
+        results["gathered"][name] = [gather(theirs), gather(prepared)]
+
+    for samples in (3, 8, 10, 11, 20, 24, 41):
+        compare(f"{samples} samples", samples)
+        compare(f"{samples} samples, drop_last", samples, drop_last=True)
+    compare("in workers", 41, {"num_workers": 1})
+    compare("in ready order", 24, {"num_workers": 1, "order": "ready"})
+    compare("in ready order, drop_last", 41, {"num_workers": 1, "order": "ready"}, drop_last=True)
+    compare("of a sampler", 10, {"sampler": range(10)})
+    for name, dataset in (
+        ("native", sutler.ImageFolder(photos, TRANSFORM)),
+        ("subset", torch.utils.data.Subset(sutler.ImageFolder(photos, TRANSFORM), range(40, -1, -1))),
+    ):
+        prepared = prepare(accelerator, make(dataset, shuffle=False), checkpoint=False)
+        ids = [accelerator.gather_for_metrics(ids) for *_, ids in prepared]
+        results["gathered"][name] = torch.cat(ids).tolist()
+        skipped = accelerate.skip_first_batches(prepared, 1)
+        rest = [accelerator.gather_for_metrics(ids) for *_, ids in skipped]
+        results["gathered"][f"{name}, skipped"] = torch.cat(rest).tolist()
+
+    for samples, drop_last in ((10, False), (11, False), (11, True), (41, False)):
+        outcomes = []
+        for kind in (transformers.Trainer, Trainer):
+            args = transformers.TrainingArguments(
+                str(folder),
+                per_device_eval_batch_size=2,
+                dataloader_drop_last=drop_last,
+                use_cpu=True,
+                ddp_backend="gloo",
+                report_to="none",
+                disable_tqdm=True,
+            )
+            trainer = kind(model=Echo(), args=args, eval_dataset=Numbers(samples))
+            predicted = trainer.predict(trainer.eval_dataset)
+            outcomes.append(
+                {
+                    "predictions": predicted.predictions.ravel().tolist(),
+                    "labels": predicted.label_ids.tolist(),
+                    "loss": predicted.metrics["test_loss"],
+                    "eval_loss": trainer.evaluate()["eval_loss"],
+                }
+            )
+        results["evaluated"][f"{samples} samples{', drop_last' * drop_last}"] = outcomes
     accelerator.end_training()
     return results
 
@@ -270,6 +376,7 @@ if __name__ == "__main__":
     parts = {
         "plain": plain,
         "accelerate": accelerated,
+        "evaluation": evaluation,
         "lightning": lightning,
         "fabric": fabric,
         "transformers": transformers,

@@ -221,6 +221,146 @@ def test_what_cannot_be_prepared_is_refused(accelerator: Any, augmented: sutler.
         list(accelerate.skip_first_batches(stream, 1))
 
 
+def losses_of(accelerator: Any, batches: Any, size: int = 4) -> list[float]:
+    """The losses of all samples as Hugging Face's programs gather them: that of a batch, as often as it has rows."""
+    gathered = [accelerator.gather_for_metrics(batch.mean().repeat(size)) for batch in batches]
+    return [] if not gathered else torch.cat(gathered).tolist()
+
+
+@pytest.mark.parametrize("samples", [8, 10, 3])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_small_last_batch_weighs_as_much_in_the_loss_as_with_a_data_loader(
+    accelerator: Any, samples: int, workers: int
+) -> None:
+    dataset = torch.arange(float(samples))
+    backwards = list(range(samples))[::-1]
+    orders: list[dict[str, Any]] = [
+        {"batch_size": 4},
+        {"batch_size": 4, "drop_last": True},
+        {"batch_size": 4, "sampler": backwards},
+        {"batch_size": 4, "sampler": backwards, "drop_last": True},
+        {"batch_sampler": torch.utils.data.BatchSampler(backwards, 4, False)},
+    ]
+    for order in orders:
+        theirs = accelerator.prepare(torch.utils.data.DataLoader(dataset, **order))  # type: ignore[arg-type]
+        expected = losses_of(accelerator, theirs)
+        ours = prepare(accelerator, Loader(dataset, num_workers=workers, **order))
+        assert losses_of(accelerator, ours) == expected, order
+        assert losses_of(accelerator, accelerate.skip_first_batches(ours, 1)) == expected[4:], order
+    assert len(losses_of(accelerator, prepare(accelerator, Loader(dataset, 4, shuffle=True)))) == samples
+    # Batches of any size: nobody can say how often a loss is to count.
+    sizes = prepare(accelerator, Loader(dataset, batch_sampler=[[0], [1, 2]], num_workers=workers))
+    assert losses_of(accelerator, sizes) == [0.0] * 4 + [1.5] * 4
+
+
+def test_a_small_last_batch_weighs_less_in_any_order_and_after_a_resume(accelerator: Any) -> None:
+    dataset = torch.arange(10.0)
+    for order in ("strict", "ready"):
+
+        def make(size: int, order: Any = order) -> Any:
+            return prepare(accelerator, Loader(dataset, size, num_workers=1, order=order))
+
+        prepared = make(4)
+        assert len(losses_of(accelerator, prepared)) == 10
+        next(iter(prepared))
+        resumed = make(5)
+        resumed.load_state_dict(prepared.state_dict())
+        assert len(losses_of(accelerator, resumed, 5)) == 6
+
+
+def test_samples_that_are_no_batches_are_gathered_whole(accelerator: Any) -> None:
+    prepared = prepare(accelerator, Loader(torch.arange(12.0).reshape(3, 4), batch_size=None))
+    assert [accelerator.gather_for_metrics(sample).numel() for sample in prepared] == [4, 4, 4]
+
+
+def shares_of(samples: int, world_size: int, drop_last: bool) -> list[list[list[int]]]:
+    """The batches that Accelerate gives each rank."""
+    batches = torch.utils.data.BatchSampler(range(samples), 4, drop_last)
+    return [
+        list(accelerate.data_loader.BatchSamplerShard(batches, world_size, rank))
+        for rank in range(world_size)
+    ]
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("kind", ["native", "subset", "python", "workers"])
+def test_ranks_take_the_batches_in_turn_that_accelerate_gives_them(
+    augmented: sutler.ImageFolder, world_size: int, kind: str
+) -> None:
+    for samples, drop_last in ((3, False), (10, False), (10, True), (24, False), (41, False), (41, True)):
+        if (kind == "native" and samples < 41) or (kind == "workers" and samples != 10):
+            continue
+        native = augmented if kind == "native" else torch.utils.data.Subset(augmented, range(samples))
+        dataset: Any = native if kind in ("native", "subset") else range(samples)
+        for rank, expected in enumerate(shares_of(samples, world_size, drop_last)):
+            loader = Loader(
+                dataset,
+                4,
+                drop_last=drop_last,
+                num_workers=int(kind != "python"),
+                persistent_workers=kind == "workers",
+                return_ids=True,
+                rank=rank,
+                world_size=world_size,
+            )
+            strided = list(loader.batch_sampler)
+            loader._take_turns()
+            assert list(loader.batch_sampler) == expected
+            assert (len(loader), len(loader.sampler)) == (len(expected), 4 * len(expected))
+            states = [loader.state_dict()]
+            served = []
+            for *_, ids in loader:
+                served.append(ids.tolist())
+                states.append(loader.state_dict())
+            assert served == expected
+            assert len(strided) == len(expected), "a step has the same samples, however they are dealt out"
+            for step, state in enumerate(states[: len(expected)]):
+                assert state["consumed"] == step * 4 * world_size
+                loader.load_state_dict(state)
+                assert ids_of(loader) == expected[step:]
+            loader.close()
+
+
+def test_ranks_that_take_turns_go_on_from_any_number_of_them(accelerator: Any) -> None:
+    def make(rank: int, world_size: int, *, turns: bool = True) -> Loader:
+        loader = Loader(torch.arange(41), 4, rank=rank, world_size=world_size)
+        if turns:
+            loader._take_turns()
+        return loader
+
+    for world_size, turns in ((2, True), (3, True), (3, False), (1, True)):
+        first = make(0, world_size, turns=turns)
+        next(iter(first))
+        state = first.state_dict()
+        ranks = [make(rank, 3) for rank in range(3)]
+        for rank in ranks:
+            rank.load_state_dict(state)
+        steps = [torch.cat(step).tolist() for step in zip(*ranks, strict=True)]
+        rest = [index for step in steps for index in step]
+        assert rest[: 41 - 4 * world_size] == list(range(4 * world_size, 41))
+
+
+def test_random_numbers_of_ranks_that_take_turns_do_not_depend_on_workers() -> None:
+    class Random(torch.utils.data.Dataset):  # type: ignore[type-arg]
+        def __len__(self) -> int:
+            return 10
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return torch.rand(2)
+
+    def batches(workers: int, rank: int) -> list[torch.Tensor]:
+        loader = Loader(Random(), 4, num_workers=workers, rank=rank, world_size=3)
+        loader._take_turns()
+        return list(loader)
+
+    alone = torch.cat(list(Loader(Random(), 4)))
+    for rank in range(3):
+        inline, in_worker = batches(0, rank), batches(1, rank)
+        assert all(torch.equal(a, b) for a, b in zip(inline, in_worker, strict=True))
+        own = alone[rank * 4 : rank * 4 + 4]
+        assert torch.equal(inline[0][: len(own)], own), "a sample's are those it has on one rank"
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_batches_come_on_the_accelerators_device(augmented: sutler.ImageFolder) -> None:

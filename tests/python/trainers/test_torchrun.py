@@ -150,13 +150,48 @@ def test_accelerate_shares_and_resumes_over_ranks(run_job: Any) -> None:
     check_each_sample_once([rank["prepared"] for rank in results])
 
 
-def test_accelerate_gathers_each_sample_once_where_it_can(run_job: Any) -> None:
+def test_accelerate_gathers_each_sample_once_and_in_order(run_job: Any) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     for rank in run_job("accelerate", 3):
-        assert rank["gathered"]["39"] == list(range(39))
-        assert rank["gathered"]["41"] == list(range(41))
-        # Two repeats are in different ranks, and Accelerate cuts from the end of the last: nothing is cut at all.
-        assert rank["gathered"]["40"] == sorted([*range(40), 0, 1])
+        for samples in (39, 40, 41):
+            assert rank["gathered"][str(samples)] == list(range(samples))
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_what_accelerate_gathers_is_what_its_own_loader_has(run_job: Any, world_size: int) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    for rank in run_job("evaluation", world_size):
+        gathered = rank["gathered"]
+        assert len(gathered) == 22
+        for name in ("native", "subset"):
+            assert gathered.pop(name) == list(range(41))
+            assert gathered.pop(f"{name}, skipped") == list(range(4 * world_size, 41))
+        for samples in (3, 8, 10, 11, 20, 24, 41):
+            assert gathered[f"{samples} samples"][1]["rows"] == list(range(samples))
+        # Every rank has all that a sampler draws, so each sample is there once for each of them: the mean is the same.
+        sampled = gathered.pop("of a sampler")[1]
+        assert sorted(sampled["rows"]) == sorted([*range(10)] * world_size)
+        assert sum(sampled["losses"]) / len(sampled["losses"]) == pytest.approx(4.5)
+        for name, (theirs, ours) in gathered.items():
+            if "ready" in name:  # batches are the same only as a whole
+                assert len(ours["losses"]) == len(theirs["losses"])
+                assert len(ours["rows"]) == len(set(ours["rows"])) == len(theirs["rows"])
+            else:
+                assert ours == theirs, name
+        theirs, ours = gathered["in ready order"]
+        assert sum(ours["losses"]) == pytest.approx(sum(theirs["losses"]))
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_transformers_evaluate_and_predict_as_without_us(run_job: Any, world_size: int) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    for rank in run_job("evaluation", world_size):
+        assert len(rank["evaluated"]) == 4
+        for name, (theirs, ours) in rank["evaluated"].items():
+            assert ours == theirs, name
+        for samples in (10, 11, 41):
+            _, ours = rank["evaluated"][f"{samples} samples"]
+            assert ours["predictions"] == ours["labels"] == list(range(samples))
 
 
 def test_lightning_shares_and_resumes_over_ranks(run_job: Any, photos: Path) -> None:

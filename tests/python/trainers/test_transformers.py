@@ -110,6 +110,29 @@ def test_evaluation_and_prediction_see_each_sample_once(
     assert trainer.predict(augmented).predictions.shape == (41, 4)
 
 
+class Levels(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Grey pictures, each a little lighter than the one before."""
+
+    def __len__(self) -> int:
+        return 41
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"pixel_values": torch.full((3, 4, 4), 6 * index, dtype=torch.uint8), "labels": index % 4}
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_evaluation_and_prediction_have_the_plain_trainers_loss(tmp_path: Path, drop_last: bool) -> None:
+    ours = trainer_of(tmp_path, None, Levels(), dataloader_drop_last=drop_last)
+    plain = transformers.Trainer(model=ours.model, args=ours.args, eval_dataset=Levels())
+    answers, expected = ours.predict(Levels()), plain.predict(Levels())
+    assert (answers.predictions == expected.predictions).all()
+    assert answers.metrics["test_loss"] == expected.metrics["test_loss"]
+    assert ours.evaluate()["eval_loss"] == plain.evaluate()["eval_loss"] == expected.metrics["test_loss"]
+    served = torch.from_numpy(answers.predictions)
+    true = torch.nn.functional.cross_entropy(served, torch.arange(len(served)) % 4)
+    assert answers.metrics["test_loss"] == pytest.approx(true.item(), rel=1e-5)
+
+
 def test_the_training_arguments_decide_the_loader(augmented: sutler.ImageFolder, tmp_path: Path) -> None:
     trainer = trainer_of(
         tmp_path,
