@@ -66,7 +66,8 @@ def analyze(
         storage_mbps: Hold storage to so many megabytes per second meanwhile; for native datasets.
 
     Raises:
-        TypeError: The loader is none of these, or the step is neither a function nor a number.
+        TypeError: The loader is none of these, the step is neither a function nor a number, or another argument is of
+            the wrong kind.
         ValueError: An argument is out of range, or there are no batches.
         Exception: Whatever the step raises, with a note that it was the step.
 
@@ -87,20 +88,7 @@ def analyze(
             raise ValueError("give either step or accelerator: an accelerator is a step time with a name")
         emulated = published(accelerator)
         step = emulated.step_seconds
-    if (
-        step is not None
-        and not callable(step)
-        and (isinstance(step, bool) or not isinstance(step, (int, float)))
-    ):
-        raise TypeError(f"step should be a function of a batch, or a number of seconds, got {step!r}")
-    if isinstance(step, (int, float)) and not 0 <= step < 3600:
-        raise ValueError(f"step should be a number of seconds from 0 to an hour, got {step!r}")
-    if batches is not None and (isinstance(batches, bool) or not isinstance(batches, int) or batches < 1):
-        raise ValueError(f"batches should be a positive number, got {batches!r}")
-    if not 0 < time < 86_400:
-        raise ValueError(f"time should be a positive number of seconds, got {time!r}")
-    if storage_mbps is not None and not 0 < storage_mbps < math.inf:
-        raise ValueError(f"storage_mbps should be a positive number, got {storage_mbps!r}")
+    _check(step, batches, time, storage_mbps)
     bench = bench_for(loader)
     if storage_mbps is not None and bench.kind != "native":
         raise ValueError(
@@ -166,6 +154,37 @@ def analyze(
         ),
         measured.record,
     )
+
+
+def _check(step: Any, batches: Any, time: Any, storage_mbps: Any) -> None:
+    """Whether the arguments of an analysis are such.
+
+    Raises:
+        TypeError: One is of another kind.
+        ValueError: One is out of range.
+    """
+    if step is not None and not callable(step) and not _is_number(step):
+        raise TypeError(f"step should be a function of a batch, or a number of seconds, got {step!r}")
+    if isinstance(step, (int, float)) and not 0 <= step < 3600:
+        raise ValueError(f"step should be a number of seconds from 0 to an hour, got {step!r}")
+    if batches is not None and (isinstance(batches, bool) or not isinstance(batches, int) or batches < 1):
+        raise ValueError(f"batches should be a positive number, got {batches!r}")
+    if not _is_number(time):
+        raise TypeError(f"time should be a positive number of seconds, got {time!r}")
+    if not 0 < time < 86_400:
+        raise ValueError(f"time should be a positive number of seconds, up to a day, got {time!r}")
+    if storage_mbps is not None and not _is_number(storage_mbps):
+        raise TypeError(
+            f"storage_mbps should be a positive number of megabytes per second, got {storage_mbps!r}"
+        )
+    if storage_mbps is not None and not 0 < storage_mbps < math.inf:
+        raise ValueError(
+            f"storage_mbps should be a positive number of megabytes per second, got {storage_mbps!r}"
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _recommendation(measurement: Measurement, facts: dict[str, Any]) -> Recommendation:
