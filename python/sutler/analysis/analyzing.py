@@ -68,7 +68,8 @@ def analyze(
     Raises:
         TypeError: The loader is none of these, the step is neither a function nor a number, or another argument is of
             the wrong kind.
-        ValueError: An argument is out of range, or there are no batches.
+        ValueError: An argument is out of range, there are no batches, or the loader draws from something that can be
+            gone through only once, so that an analysis would leave nothing for training.
         Exception: Whatever the step raises, with a note that it was the step.
 
     Examples:

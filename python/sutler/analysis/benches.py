@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sutler.analysis import doubts
 from sutler.analysis.dealing import in_batches, shuffled
 from sutler.analysis.files import files_of
 from sutler.analysis.proof import drop_from_page_cache
@@ -168,12 +169,56 @@ def keeping_random_state() -> Iterator[None]:
 
 
 def without_moving(sampler: Any, dataset: Any) -> Any:
-    """The user's sampler, to draw from without moving it on; itself where it cannot be copied."""
+    """The user's sampler, to draw from without moving it on; itself where it cannot be copied.
+
+    Raises:
+        ValueError: It cannot be copied, and what is drawn from it here would be missing in training.
+    """
     try:
         # Samplers hold their dataset, which may be large and has nothing to do with what they draw next.
         return copy.deepcopy(sampler, {id(dataset): dataset})
     except Exception:  # whatever a class of somebody else's raises
+        within = sampler
+        while within is not None:
+            if goes_once(within):
+                raise ValueError(doubts.used_up(within)) from None
+            within = getattr(within, "sampler", None)  # a batch sampler draws from another
         return sampler
+
+
+def check_stream(stream: Any, workers: int) -> None:
+    """Whether the user's stream is still whole when this process has gone through it; workers have copies of it.
+
+    Raises:
+        ValueError: It would be used up.
+    """
+    if workers == 0 and goes_once(stream):
+        raise ValueError(doubts.used_up_stream(stream))
+
+
+def goes_once(things: Any) -> bool:
+    """Whether these can be gone through only once.
+
+    Then the same iterator is handed out whenever one is asked for. Some that are their own iterators begin anew each
+    time, which changes something about them.
+
+    Examples:
+        >>> numbers = [1, 2]
+        >>> goes_once(numbers), goes_once(iter(numbers)), goes_once(number for number in numbers)
+        (False, True, True)
+    """
+    if iter(things) is not iter(things):
+        return False
+    tried = things
+    with contextlib.suppress(Exception):  # whatever a class of somebody else's raises
+        # Of one that stands at its beginning nobody sees that it goes back there, so a copy is moved on.
+        moved = copy.deepcopy(things)
+        next(iter(moved))
+        tried = moved
+    before = dict(getattr(tried, "__dict__", {}))
+    iter(tried)
+    after = getattr(tried, "__dict__", {})
+    return all(name in before and before[name] is value for name, value in after.items())
 
 
 def without_transform(dataset: Any, place: int) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sutler import _sutler
 from sutler.analysis.passes import Series
 from sutler.analysis.wording import duration, spread
@@ -62,6 +64,34 @@ def no_batches(samples: int | None, batch_size: int) -> str:
         else "its dataset is empty"
     )
     return f"the loader has no batches to analyse: {why}"
+
+
+def used_up(sampler: Any) -> str:
+    """Why a sampler cannot be drawn from.
+
+    Examples:
+        >>> used_up(number for number in [1, 2]).partition(":")[0]
+        'the loader draws from a generator, which can be gone through only once'
+    """
+    return (
+        f"the loader draws from a {type(sampler).__name__}, which can be gone through only once: the batches that are "
+        "analysed would be missing in training. Give the loader a list of what it draws (sampler=list(...), "
+        "batch_sampler=list(...)), or a sampler whose __iter__ begins anew each time it is called"
+    )
+
+
+def used_up_stream(stream: Any) -> str:
+    """Why a stream cannot be gone through.
+
+    Examples:
+        >>> used_up_stream(number for number in [1, 2]).partition(":")[0]
+        'the dataset is a stream (generator) that can be gone through only once'
+    """
+    return (
+        f"the dataset is a stream ({type(stream).__name__}) that can be gone through only once: an analysis goes "
+        "through it many times, and nothing would be left for training. Let its __iter__ begin anew each time it is "
+        "called, as a generator function does"
+    )
 
 
 def few_batches(count: int) -> str:

@@ -14,6 +14,7 @@ from sutler.analysis.benches import (
     Bench,
     Config,
     Probe,
+    check_stream,
     keeping_random_state,
     ready_samples,
     without_moving,
@@ -138,6 +139,7 @@ class SutlerBench(Bench):
         """The first batches as the user's loader would draw them."""
         loader = self._loader
         if self.kind == "stream":
+            check_stream(self.dataset, self.workers)
             return []
         # A sampler of ours draws the same again whenever it is asked; one of the user's may not, so a copy is asked.
         own = loader._given_sampler is None and loader._given_batch_sampler is None

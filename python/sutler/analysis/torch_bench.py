@@ -12,6 +12,7 @@ from sutler.analysis.benches import (
     Bench,
     Config,
     Probe,
+    check_stream,
     keeping_random_state,
     ready_samples,
     without_moving,
@@ -64,6 +65,7 @@ class TorchBench(Bench):
     def draw(self, count: int) -> Batches:
         """The first batches as the user's loader would draw them."""
         if self._streams:
+            check_stream(self.dataset, self.workers)
             return []
         # Samplers draw from PyTorch's generator, or from one of their own; neither is to notice.
         with keeping_random_state():

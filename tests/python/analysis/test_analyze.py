@@ -154,6 +154,62 @@ def test_pytorchs_loader_and_generators_are_left_as_they_were(files: Path) -> No
     assert (found.subject.kind, found.subject.workers, found.subject.batch_size) == ("torch", 0, BATCH)
 
 
+@pytest.mark.parametrize("whose", ["sutler", "torch"])
+def test_what_can_be_drawn_from_only_once_is_refused_and_left_whole(whose: str) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    make: Any = sutler.Loader if whose == "sutler" else data.DataLoader
+    batches = [[index, index + 1] for index in range(0, 64, 2)]
+    dataset = list(range(64))
+    for loader in (
+        make(dataset, 2, sampler=(index for index in range(64))),
+        make(dataset, batch_sampler=(batch for batch in batches)),
+        make(dataset, batch_sampler=data.BatchSampler((index for index in range(64)), 2, False)),
+    ):
+        with pytest.raises(ValueError, match=r"draws from a generator.*sampler=list"):
+            sutler.analyze(loader, 0.001, time=BRIEF)
+        assert sum(1 for _ in loader) == 32
+    # What goes once and can be copied is left as it was.
+    copied = make(dataset, 2, sampler=iter(range(64)))
+    sutler.analyze(copied, 0.001, time=BRIEF)
+    assert sum(1 for _ in copied) == 32
+
+
+class Tape:
+    """A stream that is its own iterator, and goes on where it was."""
+
+    def __init__(self, rewinds: bool) -> None:
+        self._rewinds = rewinds
+        self._place = 0
+
+    def __iter__(self) -> Iterator[int]:
+        if self._rewinds:
+            self._place = 0
+        return self
+
+    def __next__(self) -> int:
+        if self._place == 64:
+            raise StopIteration
+        self._place += 1
+        return self._place
+
+
+@pytest.mark.parametrize("whose", ["sutler", "torch"])
+def test_a_stream_that_would_be_used_up_is_refused_and_left_whole(whose: str) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    make: Any = sutler.Loader if whose == "sutler" else data.DataLoader
+
+    class TorchTape(Tape, data.IterableDataset):  # type: ignore[misc,name-defined]
+        pass
+
+    loader = make(TorchTape(rewinds=False), 4)
+    with pytest.raises(ValueError, match=r"a stream \(TorchTape\) that can be gone through only once"):
+        sutler.analyze(loader, 0.001, time=BRIEF)
+    assert sum(1 for _ in loader) == 16
+    for whole in (make(TorchTape(rewinds=True), 4), make(TorchTape(rewinds=False), 4, num_workers=1)):
+        sutler.analyze(whole, 0.001, time=BRIEF)
+        assert sum(1 for _ in whole) == 16
+
+
 def test_a_real_step_gets_the_loaders_batches(forty_photos: Path) -> None:
     seen: list[tuple[int, ...]] = []
     with make_loader(forty_photos) as loader:
