@@ -111,8 +111,8 @@ def analyze(
     facts = measured.facts
     facts["memory_bytes"] = memory_free_bytes() * MEMORY_FOR_CACHE
     stalls = Stalls(**{cause: facts["stalls"][cause] for cause in CAUSES})
-    amounts = _recommendation(measurement, facts).amounts
-    questions = what_ifs.table(facts, bench.cache_bytes, amounts)
+    advice = _recommendation(measurement, facts)
+    questions = what_ifs.table(facts, bench.cache_bytes, advice.amounts)
     if measurement.keeps_prepared:
         questions.pop("cache", None)
     warnings = longer + measured.warnings + _limits(bench)
@@ -124,15 +124,18 @@ def analyze(
         warnings.append(doubts.CACHE_AS_IT_IS)
     if isinstance(step, (int, float)):
         warnings += doubts.of_step(step, measured.step.value * measured.batch_samples)
+    found = Interval(**facts["measured"])
     again: tuple[float, ...] = ()
     if verify:
-        questions, again, notes = verified(measurement, facts, questions, amounts)
-        warnings += notes
+        tried = verified(measurement, facts, questions, advice)
+        questions, again = tried.questions, tried.again
+        warnings += tried.notes
+        # Once more, as predictions are known no better now than they turned out to be.
+        advice = _as_tried(_recommendation(measurement, facts), tried.recommended, found.value)
     if stalls.waiting > 0.02 and facts["prepare"]["value"] < AMPLE * facts["ingest"]["value"]:
         left_out = without_transforms(measurement, facts)
         if left_out:
             questions["without"] = left_out
-    found = Interval(**facts["measured"])
     subject = _subject(bench, measurement, measured, storage_mbps)
     device = _accelerator(emulated, step, bench, stalls, measured)
     if emulated is not None:
@@ -144,7 +147,7 @@ def analyze(
             stalls=stalls,
             measured=found,
             what_if=questions,
-            recommendation=_as_tried(_recommendation(measurement, facts), questions, found.value),
+            recommendation=advice,
             stages=_stages(measured.stages),
             timeline=measured.timeline,
             accelerator=device,
@@ -198,20 +201,8 @@ def _recommendation(measurement: Measurement, facts: dict[str, Any]) -> Recommen
     return Recommendation(**json.loads(_sutler.advise(json.dumps(facts), setting)))
 
 
-def _as_tried(advice: Recommendation, questions: what_ifs.Questions, measured: float) -> Recommendation:
+def _as_tried(advice: Recommendation, run: float | None, measured: float) -> Recommendation:
     """The same with what it gave where it was run, so that nobody has to rely on the prediction."""
-    if len(advice.amounts) != 1:
-        return advice
-    ((name, amount),) = advice.amounts.items()
-    axis = {"workers": "cores", "cache_bytes": "cache"}.get(name, "")
-    run = next(
-        (
-            point.verified
-            for point in questions.get(axis, ())
-            if point.verified and int(point.value) == int(amount)
-        ),
-        None,
-    )
     if run is None:
         return advice
     gain = run / measured

@@ -39,6 +39,8 @@ class Config:
     without: int | None = None
     #: Samples that are ready, so that only handing them over is left to do.
     ready: bool = False
+    #: Batches are made of what is ready, also where the user's are not.
+    out_of_order: bool = False
 
 
 class Probe(ABC):
@@ -123,6 +125,8 @@ class Bench(ABC):
     in_turns: bool = False
     #: Whether batches are made of what is ready.
     ready: bool = False
+    #: Whether they could be.
+    reorders: bool = True
     #: Whether workers stay from epoch to epoch.
     stay: bool = True
     dataset: Any

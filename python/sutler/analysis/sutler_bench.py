@@ -178,7 +178,7 @@ class SutlerBench(Bench):
             "device": loader.device,
             "device_normalize": loader.device_normalize,
             # Order is shared through an agent, which is left out of this.
-            "order": "ready" if loader.order == "shared" else loader.order,
+            "order": "ready" if loader.order == "shared" or config.out_of_order else loader.order,
             "lateness": None if loader.order == "strict" else loader.lateness,
             "rank": 0,
             "world_size": 1,

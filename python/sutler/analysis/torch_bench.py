@@ -54,6 +54,7 @@ class TorchBench(Bench):
         self.name = f"{type(loader.dataset).__name__} {place}" if place else type(loader.dataset).__name__
         self.workers = loader.num_workers
         self.ready = not getattr(loader, "in_order", True)
+        self.reorders = hasattr(loader, "in_order")
         self.stay = loader.persistent_workers
         self.batch_size = loader.batch_size or 1
 
@@ -108,7 +109,7 @@ class TorchBench(Bench):
         if workers:
             arguments["prefetch_factor"] = loader.prefetch_factor or 2
             arguments["multiprocessing_context"] = loader.multiprocessing_context
-            if not getattr(loader, "in_order", True):
+            if self.ready or config.out_of_order:
                 arguments["in_order"] = False
         if self._streams:
             probe = TorchProbe([])

@@ -198,7 +198,7 @@ def test_a_stream_that_would_be_used_up_is_refused_and_left_whole(whose: str) ->
     data = pytest.importorskip("torch.utils.data")
     make: Any = sutler.Loader if whose == "sutler" else data.DataLoader
 
-    class TorchTape(Tape, data.IterableDataset):  # type: ignore[misc,name-defined]
+    class TorchTape(Tape, data.IterableDataset):  # type: ignore[name-defined]
         pass
 
     loader = make(TorchTape(rewinds=False), 4)
