@@ -132,6 +132,8 @@ def analyze(
         warnings += tried.notes
         # Once more, as predictions are known no better now than they turned out to be.
         advice = _as_tried(_recommendation(measurement, facts), tried.recommended, found.value)
+    if measurement.slow_start:
+        advice = _with_workers_that_stay(advice)
     if stalls.waiting > 0.02 and facts["prepare"]["value"] < AMPLE * facts["ingest"]["value"]:
         left_out = without_transforms(measurement, facts)
         if left_out:
@@ -209,6 +211,35 @@ def _as_tried(advice: Recommendation, run: float | None, measured: float) -> Rec
     verdict = "" if gain >= _sutler.GAIN_MIN else ", so it does not help"
     told = f"{advice.text} Tried here it gave {wording.rate(run)}, {gain:.2f} times as many{verdict}."
     return replace(advice, text=told, gain=gain, tried=True)
+
+
+def _with_workers_that_stay(advice: Recommendation) -> Recommendation:
+    """The same where workers should not be started anew for every epoch, if that is not part of it already.
+
+    Examples:
+        >>> def code(recommended):
+        ...     advice = Recommendation("Do it.", "device", "", recommended, 1.0)
+        ...     return _with_workers_that_stay(advice).code
+        >>> code("")
+        'persistent_workers=True'
+        >>> code("num_workers=8  # with 8 cores")
+        'persistent_workers=True, num_workers=8  # with 8 cores'
+        >>> code('sutler.Loader(..., cache="1GiB")')
+        'sutler.Loader(..., persistent_workers=True, cache="1GiB")'
+    """
+    stay, loader = "persistent_workers=True", "sutler.Loader(..., "
+    if stay in advice.code:
+        return advice
+    code = ", ".join(filter(None, [stay, advice.code]))
+    if advice.code.startswith(loader):
+        code = f"{loader}{stay}, {advice.code.removeprefix(loader)}"
+    return replace(
+        advice,
+        text=f"{advice.text} Apart from that, let workers stay from one epoch to the next ({stay}): starting them takes "
+        "a good part of each.",
+        change=advice.change or "let workers stay from one epoch to the next",
+        code=code,
+    )
 
 
 def bench_for(loader: Any) -> Bench:

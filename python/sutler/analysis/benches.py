@@ -50,6 +50,8 @@ class Probe(ABC):
         self._drawn = drawn
         #: What the loader draws from, which holds on to this very list. Of a stream it is empty.
         self.order = list(drawn)
+        #: Seconds until its first batch was there, which workers were started for; where that was looked at.
+        self.first_seconds: float | None = None
 
     def epoch(self, repeats: int = 1) -> Iterator[Any]:
         """The batches, one after the other, so many times."""
@@ -130,6 +132,8 @@ class Bench(ABC):
     #: Whether workers stay from epoch to epoch.
     stay: bool = True
     dataset: Any
+    #: The user's own, which is never gone through.
+    loader: Any
 
     @abstractmethod
     def draw(self, count: int) -> Batches:
@@ -146,6 +150,19 @@ class Bench(ABC):
             return len(self.dataset)
         except TypeError:
             return None
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """How many samples an epoch of the user's has, as far as that is known."""
+        loader = self.loader
+        try:
+            # Not the loader's own length, of which those of streams remember that they were asked for it.
+            return (
+                len(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
+                * self.batch_size
+            )
+        except (TypeError, NotImplementedError):  # a stream, or a sampler that has no length
+            return self.samples
 
     def find_files(self, batches: Batches, seconds_max: float) -> dict[Any, list[str]]:
         """The files of the samples of these batches, as far as they can be found."""

@@ -22,6 +22,10 @@ PAUSE_LATE = 1e-4
 LONGER, LONGER_SECONDS = 1.5, 3.0
 
 
+#: Which part of an epoch the start of its workers may take before that is worth a sentence.
+START_MAX = 0.05
+
+
 #: Where a cache keeps what a dataset prepares.
 CACHE_AS_IT_IS = (
     "The cache keeps what the dataset prepares, so it spares preparation as well as reading. It was left as it is in "
@@ -180,6 +184,25 @@ def of_crowd(step_busy: float, workers: int, cores: int) -> list[str]:
         f"The step keeps a processor of this machine busy for {100 * step_busy:.0f} % of its time, and there are as "
         "many workers as cores: they get into each other's way, so together they do less than each does alone. How "
         "much less that is with other numbers of workers or cores, what-ifs do not know."
+    ]
+
+
+def of_start(start: float, epoch: float) -> list[str]:
+    """What it means that workers are started anew for every epoch, which takes so long at the measured rate.
+
+    Examples:
+        >>> print(of_start(0.5, 0.64)[0].partition(". ")[0])
+        Workers take 500 ms to start, and they are started anew for every epoch
+        >>> of_start(0.02, 0.64)
+        []
+    """
+    if start <= START_MAX * epoch:
+        return []
+    return [
+        f"Workers take {duration(start)} to start, and they are started anew for every epoch. At the measured rate an "
+        f"epoch takes {duration(epoch)}, so that is another {100 * start / epoch:.0f} % of it, which no figure here "
+        "has: they are all of workers that are there. Pass persistent_workers=True, and workers stay from one epoch to "
+        "the next."
     ]
 
 

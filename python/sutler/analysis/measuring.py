@@ -149,6 +149,8 @@ class Measurement:
         self.kept_bytes: float | None = None
         #: Which part of the samples the user's cache has.
         self.cached = 0.0
+        #: Whether starting the user's workers for every epoch takes a part of it that is felt.
+        self.slow_start = False
 
     # --- which batches ---------------------------------------------------------------------------------------------
 
@@ -378,7 +380,10 @@ class Measurement:
         return probe
 
     def _go_through(self, probe: Probe) -> None:
+        started = time.perf_counter()
         for batch in itertools.islice(probe.epoch(), len(self.sizes)):
+            if probe.first_seconds is None:
+                probe.first_seconds = time.perf_counter() - started
             del batch
 
     def _repeats(self, probe: Probe) -> int:
@@ -556,6 +561,7 @@ class Measurement:
                 storage.proven,
                 note,
             )
+        self._look_at_start(phases)
         self.warnings += doubts.of_noise(
             {words: series[name] for name, words in _DOUBTED.items() if not series[name].certain}
         )
@@ -575,6 +581,25 @@ class Measurement:
             batch_samples=sum(self.sizes) / len(self.sizes),
             warnings=self.warnings,
         )
+
+    def _look_at_start(self, phases: dict[str, Phase]) -> None:
+        """What it takes to start the user's workers, where that is done for every epoch."""
+        bench = self.bench
+        samples = bench.epoch_samples
+        if bench.stay or not bench.workers or not samples:
+            return
+        found = []
+        for phase in (phases["memory"], phases.get("ready")):
+            if phase is not None and phase.probe.first_seconds is not None:
+                # Of the time until the first batch, what it takes to prepare one when workers are there.
+                together = bench.batch_size * (bench.workers if bench.whole_batches else 1)
+                prepared = max(together, bench.workers) * phase.series.seconds().value
+                found.append(phase.probe.first_seconds - prepared)
+        # The shorter of them: whatever else the machine does makes it longer.
+        start = min(found, default=0.0)
+        told = doubts.of_start(start, samples * phases["real+step"].series.seconds().value)
+        self.slow_start = bool(told)
+        self.warnings += told
 
     def _ingest(self, alone: Interval, fetched: Interval) -> Interval:
         """What the trainer takes: no less than it has taken while it also waited now and then.

@@ -109,7 +109,7 @@ class SutlerBench(Bench):
     """A :class:`sutler.Loader` as it is, over other batches."""
 
     def __init__(self, loader: Loader[Any]) -> None:
-        self._loader = loader
+        self.loader = loader
         self.dataset = loader.dataset
         if loader._streams is not None:
             self.kind = "stream"
@@ -133,11 +133,11 @@ class SutlerBench(Bench):
     @property
     def has_agent(self) -> bool:
         """Whether its samples come from the agent of the machine."""
-        return self._loader._agent is not None
+        return self.loader._agent is not None
 
     def draw(self, count: int) -> Batches:
         """The first batches as the user's loader would draw them."""
-        loader = self._loader
+        loader = self.loader
         if self.kind == "stream":
             check_stream(self.dataset, self.workers)
             return []
@@ -155,7 +155,7 @@ class SutlerBench(Bench):
 
     def open(self, batches: Batches, config: Config) -> SutlerProbe:
         """A loader over these batches."""
-        loader, dataset = self._loader, self.dataset
+        loader, dataset = self.loader, self.dataset
         if config.without is not None:
             dataset = without_transform(dataset, config.without)
         if config.ready:

@@ -44,7 +44,7 @@ class TorchBench(Bench):
     whole_batches = True
 
     def __init__(self, loader: Any) -> None:
-        self._loader = loader
+        self.loader = loader
         self.dataset = loader.dataset
         from torch.utils.data import IterableDataset
 
@@ -70,17 +70,17 @@ class TorchBench(Bench):
             return []
         # Samplers draw from PyTorch's generator, or from one of their own; neither is to notice.
         with keeping_random_state():
-            if self._loader.batch_sampler is not None:
-                sampler = without_moving(self._loader.batch_sampler, self.dataset)
+            if self.loader.batch_sampler is not None:
+                sampler = without_moving(self.loader.batch_sampler, self.dataset)
                 drawn = [list(batch) for batch in itertools.islice(iter(sampler), count)]
             else:
                 drawn = [
                     [index]
                     for index in itertools.islice(
-                        iter(without_moving(self._loader.sampler, self.dataset)), count
+                        iter(without_moving(self.loader.sampler, self.dataset)), count
                     )
                 ]
-        if self._loader.batch_size is None:  # somebody else decides
+        if self.loader.batch_size is None:  # somebody else decides
             self.batch_size = max((len(batch) for batch in drawn), default=1)
         return drawn
 
@@ -89,7 +89,7 @@ class TorchBench(Bench):
         import torch
         from torch.utils.data import DataLoader
 
-        loader = self._loader
+        loader = self.loader
         dataset = self.dataset
         if config.without is not None:
             dataset = without_transform(dataset, config.without)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -364,6 +365,32 @@ def test_being_in_line_for_a_processor_is_counted() -> None:
         rival.communicate()
 
 
+def start_slowly(_worker: int) -> None:
+    time.sleep(0.2)
+
+
+@pytest.mark.parametrize("whose", ["sutler", "torch"])
+def test_workers_that_start_slowly_in_every_epoch_are_told(whose: str) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    make: Any = sutler.Loader if whose == "sutler" else data.DataLoader
+    dataset: Any = OneBad(bad=None)
+    found = {}
+    for stay in (False, True):
+        loader = make(dataset, 2, num_workers=2, worker_init_fn=start_slowly, persistent_workers=stay)
+        found[stay] = sutler.analyze(loader, 0.005, time=BRIEF)
+    (said,) = [warning for warning in found[False].warnings if "to start" in warning]
+    took = re.match(r"Workers take ([\d.]+) ms to start, and they are started anew for every epoch", said)
+    assert took is not None, said
+    assert 180 < float(took[1]) < 500
+    # Twenty batches of five milliseconds, and a fifth of a second before.
+    share = re.search(r"another (\d+) % of it", said)
+    assert share is not None, said
+    assert 80 < int(share[1]) < 500
+    assert "persistent_workers=True" in found[False].recommendation.code
+    assert "persistent_workers=True" in found[False].recommendation.text
+    assert not [warning for warning in found[True].warnings if "to start" in warning]
+
+
 def test_figures_that_scatter_are_doubted(forty_photos: Path) -> None:
     calls = itertools.count()
 
@@ -415,11 +442,14 @@ def test_a_stream_is_analysed_as_far_as_it_can_be() -> None:
 class OneBad:
     """A dataset with one bad sample."""
 
+    def __init__(self, bad: int | None = 5) -> None:
+        self._bad = bad
+
     def __len__(self) -> int:
         return 40
 
     def __getitem__(self, index: int) -> int:
-        if index == 5:
+        if index == self._bad:
             raise ValueError("number five is bad")
         return index
 

@@ -11,7 +11,7 @@ import pytest
 import sutler
 from sutler import transforms as T  # noqa: N812 - as users write it
 from sutler.analysis import analyzing, what_ifs
-from sutler.analysis.benches import Batches, Config, Probe
+from sutler.analysis.benches import Batches, Config
 from sutler.analysis.model import Findings, Recommendation, WhatIf
 from sutler.analysis.page import render_page
 from sutler.analysis.sutler_bench import SutlerBench
@@ -101,11 +101,9 @@ def test_what_is_recommended_is_among_the_questions() -> None:
     assert max(point.value for point in beyond["cache"]) == 1e9, "no more than the dataset takes"
 
 
-def recommending(
-    monkeypatch: pytest.MonkeyPatch, code: str, binding: str = "processors", **amounts: float
-) -> None:
+def recommending(monkeypatch: pytest.MonkeyPatch, code: str, binding: str, amounts: dict[str, float]) -> None:
     """Whatever is measured, this is what is recommended."""
-    advice = Recommendation("Do it.", binding, "what is recommended", code, 2.0, dict(amounts))
+    advice = Recommendation("Do it.", binding, "what is recommended", code, 2.0, amounts)
     monkeypatch.setattr(analyzing, "_recommendation", lambda *_: advice)
 
 
@@ -114,8 +112,8 @@ def opened(monkeypatch: pytest.MonkeyPatch, bench: Any) -> list[tuple[Config, An
     configs: list[tuple[Config, Any]] = []
     build = bench.open
 
-    def open_probe(self: Any, batches: Batches, config: Config) -> Probe:
-        probe: Any = build(self, batches, config)
+    def open_probe(self: Any, batches: Batches, config: Config) -> Any:
+        probe = build(self, batches, config)
         configs.append((config, probe.loader))
         return probe
 
@@ -142,7 +140,7 @@ class Brief:
 def test_two_changes_that_are_recommended_together_are_run_together(
     forty_photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recommending(monkeypatch, 'num_workers=2, cache="1MiB"', "storage", workers=2, cache_bytes=2**20)
+    recommending(monkeypatch, 'num_workers=2, cache="1MiB"', "storage", {"workers": 2, "cache_bytes": 2**20})
     configs = opened(monkeypatch, SutlerBench)
     with photo_loader(forty_photos) as loader:
         found = sutler.analyze(loader, 0.001, time=BRIEF, storage_mbps=10.0, verify=True)
@@ -155,7 +153,7 @@ def test_two_changes_that_are_recommended_together_are_run_together(
 def test_more_cache_than_the_dataset_takes_is_run_as_well(
     forty_photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recommending(monkeypatch, 'cache="1GiB"', "storage", cache_bytes=2**30)
+    recommending(monkeypatch, 'cache="1GiB"', "storage", {"cache_bytes": 2**30})
     with photo_loader(forty_photos) as loader:
         found = sutler.analyze(loader, 0.001, time=BRIEF, storage_mbps=10.0, verify=True)
     everything = found.findings.what_if["cache"][-1]
@@ -172,7 +170,7 @@ def test_another_order_that_is_recommended_is_run(
     from sutler.analysis.torch_bench import TorchBench
 
     code = "in_order=False" if whose == "torch" else 'order="ready"'
-    recommending(monkeypatch, code, "order")
+    recommending(monkeypatch, code, "order", {})
     configs = opened(monkeypatch, TorchBench if whose == "torch" else SutlerBench)
     dataset: Any = Brief()
     loader: Any
@@ -202,7 +200,7 @@ def test_another_order_that_is_recommended_is_run(
 def test_what_cannot_be_run_is_said_not_to_have_been(
     forty_photos: Path, monkeypatch: pytest.MonkeyPatch, amounts: dict[str, float], why: str
 ) -> None:
-    recommending(monkeypatch, "", **amounts)
+    recommending(monkeypatch, "", "processors", amounts)
     with photo_loader(forty_photos) as loader:
         found = sutler.analyze(loader, 0.001, time=BRIEF, verify=True)
     assert not found.recommendation.tried
