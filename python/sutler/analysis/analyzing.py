@@ -235,8 +235,8 @@ def _with_workers_that_stay(advice: Recommendation) -> Recommendation:
         code = f"{loader}{stay}, {advice.code.removeprefix(loader)}"
     return replace(
         advice,
-        text=f"{advice.text} Apart from that, let workers stay from one epoch to the next ({stay}): starting them takes "
-        "a good part of each.",
+        text=f"{advice.text} Apart from that, let workers stay from one epoch to the next ({stay}): starting them "
+        "takes a good part of each.",
         change=advice.change or "let workers stay from one epoch to the next",
         code=code,
     )

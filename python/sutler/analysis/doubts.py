@@ -117,16 +117,17 @@ def of_length(wanted: float, least: float, batches: int) -> list[str]:
 
     Examples:
         >>> of_length(2.0, 16.2, 14)[0].partition(":")[0]
-        'The analysis takes 16.2 s at least, and not 2 s'
+        'The analysis is going to take about 16.2 s, and not 2 s'
         >>> of_length(20.0, 16.2, 14)
         []
     """
     if least <= max(LONGER * wanted, wanted + LONGER_SECONDS):
         return []
     return [
-        f"The analysis takes {duration(least)} at least, and not {duration(wanted)}: fewer than {batches} batches say "
-        "little about the trainer's waits, each thing that is compared needs two passes over them, and a pass takes "
-        "its time. What rests on two passes is not well known; it is better known after a longer analysis (time=)."
+        f"The analysis is going to take about {duration(least)}, and not {duration(wanted)}: fewer than {batches} "
+        "batches say little about the trainer's waits, each thing that is compared needs two passes over them, and a "
+        "pass takes its time. What rests on two passes is not well known; it is better known after a longer analysis "
+        "(time=)."
     ]
 
 
@@ -229,12 +230,14 @@ def named(failures: list[Failure]) -> str:
 
 
 def of_noise(series: dict[str, Series]) -> list[str]:
-    """What measurements that scatter make of all figures; by what was measured, in words."""
+    """What measurements that scatter make of all figures; by what was measured, in words.
+
+    How well they are known is told of their rates, as in the table of those: of the times it would be another figure.
+    """
     if not series:
         return []
     known = [
-        f"{words} ({spread(each.seconds())} after {len(each.values)} passes)"
-        for words, each in series.items()
+        f"{words} ({spread(each.rate())} after {len(each.values)} passes)" for words, each in series.items()
     ]
     listed = " and ".join(filter(None, [", ".join(known[:-1]), known[-1]]))
     return [

@@ -53,8 +53,9 @@ STEPS_WARMING_UP = 3
 PASS_SECONDS_MAX = 1.0
 #: Of the time of an analysis, what a pass of a single worker may take. It is the slowest of all.
 PART_ALONE = 1 / 12
-#: How many passes there are at least: two of each thing that is compared, and those that warm up.
-PASSES_IN_ALL = 13
+#: How many passes there are at least with the loader alone, with the step as well, and with the step and samples that
+#: are ready: two of each thing that is compared, and of the first kind three that warm up.
+PASSES_ALONE, PASSES_TRAINING, PASSES_READY = 7, 4, 2
 #: How often batches are repeated in a pass at the most.
 REPEATS_MAX = 100
 
@@ -193,8 +194,8 @@ class Measurement:
             fit = max(least, int(pass_seconds / max(step_seconds, each)))
             count = min(count, math.ceil(fit / team) * team)
         count = max(1, count - count % team) if count > team else count
-        #: What the analysis takes at least, however little time it is given.
-        self.least_seconds = PASSES_IN_ALL * count * max(each, step_seconds or 0.0)
+        #: What the analysis takes, roughly, if it is given hardly any time.
+        self.least_seconds = count * self._least(each, step_seconds)
         self.batches = self._good(drawn, count, failures)
         self.sizes = [len(batch) for batch in self.batches] or sizes[:count]
         PROGRESS.info("looks at %d batches with %d samples", len(self.sizes), sum(self.sizes))
@@ -206,6 +207,13 @@ class Measurement:
                 f"The dataset has {samples} samples, fewer than a batch of {bench.batch_size}: figures are those of "
                 "one incomplete batch, and mean little for a larger dataset."
             )
+
+    def _least(self, each: float, step: float) -> float:
+        """Seconds that all passes take at the fewest for each batch, of which the loader takes so many and the step."""
+        # Workers prepare while the trainer trains.
+        together = max(each, step) if self.bench.workers else each + step
+        ready = 0 if self.native or self.streams else PASSES_READY
+        return PASSES_ALONE * each + PASSES_TRAINING * together + ready * step
 
     def _good(self, drawn: Batches, count: int, failures: list[Failure]) -> Batches:
         """So many of the drawn batches, without the samples that the loader leaves out."""
@@ -248,7 +256,6 @@ class Measurement:
 
     def _run(self) -> Measured:
         bench = self.bench
-        series: dict[str, Series] = {"step": Series()}
         memory = self.open_in_memory(self._stack, Config())
         # Storage that is held to a rate is as slow the second time, so whole rounds can be counted.
         rounds = 1 if self.storage is None else 2
@@ -269,8 +276,11 @@ class Measurement:
             phases["ready+step"] = Phase(ready, self.step, _nothing)
         if bench.workers > 1:
             phases["alone"] = self._alone(memory)
-        series |= {name: phase.series for name, phase in phases.items()}
-        measures: dict[str, Callable[[], None]] = {"step": lambda: self._step_alone(series["step"])}
+        series = {name: phase.series for name, phase in phases.items()}
+        measures: dict[str, Callable[[], None]] = {}
+        if not self.step.is_none:  # or there is nothing to measure, and nothing to doubt
+            series["step"] = Series()
+            measures["step"] = lambda: self._step_alone(series["step"])
         for name, phase in phases.items():
             measures[name] = lambda phase=phase: self.measure(phase)  # type: ignore[misc]
         repeat(measures, series, self.seconds * 0.7)
@@ -490,13 +500,13 @@ class Measurement:
         fetched = series["real+step"].seconds()
         # Where nobody knows the files, both passes are the same, and no difference between them means anything.
         prepared = series["memory+step"].seconds() if self.native or self.pages.known else fetched
-        step = series["step"].seconds()
-        rates = {"G": self._rate("G", series["step"], None)}
-        if not self.step.seconds and self.step.seconds is not None:
-            rates["G"] = Rate(
-                "G", Interval(1e9, 1e9, 1e9), 1, 0, 0, None, "No step was given: it is no limit."
-            )
+        if self.step.is_none:
+            unlimited = Interval(1e9, 1e9, 1e9)
+            rates = {"G": Rate("G", unlimited, 0, 0, None, None, "No step was given: it is no limit.")}
             step = Interval(1e-9, 1e-9, 1e-9)
+        else:
+            rates = {"G": self._rate("G", series["step"], None)}
+            step = series["step"].seconds()
         rates["P"] = self._rate("P", series["memory"], in_memory=True)
         handed = step
         hand_over = None
@@ -563,7 +573,11 @@ class Measurement:
             )
         self._look_at_start(phases)
         self.warnings += doubts.of_noise(
-            {words: series[name] for name, words in _DOUBTED.items() if not series[name].certain}
+            {
+                words: series[name]
+                for name, words in _DOUBTED.items()
+                if name in series and not series[name].certain
+            }
         )
         real = phases["real+step"]
         times, record = real.last.times if real.last else (), real.probe.timeline()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import re
 import subprocess
@@ -23,6 +24,7 @@ from sutler.analysis.files import files_of
 from sutler.analysis.model import CAUSES, Findings
 from sutler.analysis.page import render_page
 from sutler.analysis.proof import device_bytes, drop_from_page_cache, processor_waits
+from sutler.analysis.wording import spread
 from sutler.testing import SlowDisk, make_photos
 
 from tests.python.analysis.conftest import BRIEF
@@ -267,13 +269,20 @@ def test_what_is_no_loader_is_refused(forty_photos: Path, files: Path) -> None:
 def test_less_time_than_it_takes_is_said_beforehand(files: Path) -> None:
     with (
         sutler.Loader(InjectedDataset(files, Delays(0, 20, 0)), BATCH) as loader,
-        pytest.warns(UserWarning, match=r"The analysis takes .* s at least, and not 500 ms") as said,
+        pytest.warns(UserWarning, match=r"is going to take about .* s, and not 500 ms") as said,
     ):
         found = sutler.analyze(loader, 0.001, time=0.5)
     assert [warning.filename for warning in said] == [__file__]
     assert str(said[0].message) in found.warnings
-    least = float(str(said[0].message).split()[3])
+    least = float(str(said[0].message).split()[7])
     assert 0.5 * least < found.findings.seconds < 3 * least + 5
+
+
+def test_a_slow_step_is_not_counted_into_passes_that_have_none() -> None:
+    with pytest.warns(UserWarning, match="is going to take about") as said:
+        found = sutler.analyze(sutler.Loader(OneBad(bad=None), 2, num_workers=0), 0.05, time=0.5)
+    foretold = float(str(said[0].message).split()[7])
+    assert 0.8 < found.findings.seconds / foretold < 2
 
 
 class Sleepy:
@@ -399,7 +408,20 @@ def test_figures_that_scatter_are_doubted(forty_photos: Path) -> None:
 
     with make_loader(forty_photos) as loader:
         found = sutler.analyze(loader, slower_and_slower, time=BRIEF)
-    assert any("the step alone (" in warning for warning in found.warnings)
+    known = spread(found.rates["G"].samples_per_s)
+    assert any(f"the step alone ({known} after" in warning for warning in found.warnings)
+
+
+def test_without_a_step_nothing_is_said_of_one(forty_photos: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with make_loader(forty_photos) as loader, caplog.at_level(logging.INFO, "sutler.analysis"):
+        found = sutler.analyze(loader, None, time=BRIEF)
+    assert not any("the step alone" in warning for warning in found.warnings)
+    assert not any(message.startswith("step:") for message in caplog.messages)
+    (shown,) = [line.split() for line in str(found).splitlines() if line.startswith("G  ")]
+    assert shown[1:5] == ["no", "limit", "–", "–"], "neither an interval nor bytes"
+    for text in (str(found), render_page(found.findings)):
+        assert "no limit" in text
+        assert "1,000,000,000" not in text
 
 
 def test_too_few_samples_are_said_to_say_little(forty_photos: Path) -> None:
