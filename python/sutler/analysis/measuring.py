@@ -56,6 +56,8 @@ PART_ALONE = 1 / 12
 #: How many passes there are at least with the loader alone, with the step as well, and with the step and samples that
 #: are ready: two of each thing that is compared, and of the first kind three that warm up.
 PASSES_ALONE, PASSES_TRAINING, PASSES_READY = 7, 4, 2
+#: And how often a single worker goes through its batches: twice to get going, and twice in each of two passes.
+ROUNDS_OF_ONE_WORKER = 6
 #: How often batches are repeated in a pass at the most.
 REPEATS_MAX = 100
 
@@ -195,7 +197,7 @@ class Measurement:
             count = min(count, math.ceil(fit / team) * team)
         count = max(1, count - count % team) if count > team else count
         #: What the analysis takes, roughly, if it is given hardly any time.
-        self.least_seconds = count * self._least(each, step_seconds)
+        self.least_seconds = self._least(count, each, step_seconds)
         self.batches = self._good(drawn, count, failures)
         self.sizes = [len(batch) for batch in self.batches] or sizes[:count]
         PROGRESS.info("looks at %d batches with %d samples", len(self.sizes), sum(self.sizes))
@@ -208,12 +210,18 @@ class Measurement:
                 "one incomplete batch, and mean little for a larger dataset."
             )
 
-    def _least(self, each: float, step: float) -> float:
-        """Seconds that all passes take at the fewest for each batch, of which the loader takes so many and the step."""
+    def _least(self, count: int, each: float, step: float) -> float:
+        """Seconds that the fewest passes over so many batches take, with what the loader and the step take for each."""
+        workers = self.bench.workers
         # Workers prepare while the trainer trains.
-        together = max(each, step) if self.bench.workers else each + step
+        together = max(each, step) if workers else each + step
         ready = 0 if self.native or self.streams else PASSES_READY
-        return PASSES_ALONE * each + PASSES_TRAINING * together + ready * step
+        seconds = count * (PASSES_ALONE * each + PASSES_TRAINING * together + ready * step)
+        if workers > 1:
+            # One pass tells how many batches a single worker gets, which takes so much longer for each.
+            slower = min(workers, _sutler.usable_cores())
+            seconds += (count + slower * ROUNDS_OF_ONE_WORKER * min(count, BATCHES_MIN // 2)) * each
+        return seconds
 
     def _good(self, drawn: Batches, count: int, failures: list[Failure]) -> Batches:
         """So many of the drawn batches, without the samples that the loader leaves out."""
