@@ -154,13 +154,10 @@ class Bench(ABC):
     @property
     def epoch_samples(self) -> int | None:
         """How many samples an epoch of the user's has, as far as that is known."""
-        loader = self.loader
+        batches = self.loader.batch_sampler
         try:
-            # Not the loader's own length, of which those of streams remember that they were asked for it.
-            return (
-                len(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
-                * self.batch_size
-            )
+            # Not the loader's own length: loaders of streams remember that they were asked for it.
+            return len(self.loader.sampler if batches is None else batches) * self.batch_size
         except (TypeError, NotImplementedError):  # a stream, or a sampler that has no length
             return self.samples
 

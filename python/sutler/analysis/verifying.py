@@ -91,44 +91,46 @@ def _recommended(
     if advice.binding == "order":
         return _in_ready_order(measurement, facts, advice, notes)
     amounts = advice.amounts
+    if not amounts:
+        return None
     workers, cache_bytes = amounts.get("workers"), amounts.get("cache_bytes")
     if workers is not None and not _enough_for(measurement, int(workers)):
         return None  # which was said where numbers of workers were tried
-    if "cores" in amounts:
-        notes.append(
-            f"What is recommended was not tried: it needs {int(amounts['cores']):,} cores, and this machine has "
-            f"{facts['cores']:,}."
-        )
-        return None
-    storage = amounts.get("storage_bytes_per_s")
-    if storage is not None:
-        if measurement.storage is None:
-            notes.append(
-                "What is recommended was not tried: nobody can make storage faster from here. To see what faster "
-                "storage brings, analyse the dataset where that is."
-            )
-            return None
-        expected = what_ifs.predict(facts, dict(amounts))[0].value
-        return _rate_now(measurement, advice.change, expected, Config(storage_bytes_per_s=storage))
-    if workers is None and cache_bytes is None:
+    if why := _not_here(measurement, facts, amounts):
+        notes.append(f"What is recommended was not tried: {why}")
         return None
     if len(amounts) == 1 and (before := _run_before(facts, found, amounts)):
         return before
     expected = what_ifs.predict(facts, dict(amounts))[0].value
     count = None if workers is None else int(workers)
-    if cache_bytes is None:
-        config = Config(workers=count, storage_bytes_per_s=measurement.storage)
-        return _rate_now(measurement, advice.change, expected, config)
-    kept = min(1.0, cache_bytes / _everything(facts))
-    return _rate_cached(measurement, advice.change, expected, kept, count)
+    if cache_bytes is not None:
+        kept = min(1.0, cache_bytes / _everything(facts))
+        return _rate_cached(measurement, advice.change, expected, kept, count)
+    storage = amounts.get("storage_bytes_per_s", measurement.storage)
+    return _rate_now(measurement, advice.change, expected, Config(workers=count, storage_bytes_per_s=storage))
+
+
+def _not_here(measurement: Measurement, facts: dict[str, Any], amounts: Mapping[str, float]) -> str | None:
+    """Why a change cannot be made on this machine; ``None`` where it can."""
+    if "cores" in amounts:
+        return f"it needs {int(amounts['cores']):,} cores, and this machine has {facts['cores']:,}."
+    # Where it is held to a rate, the device below is faster.
+    if "storage_bytes_per_s" in amounts and measurement.storage is None:
+        return (
+            "nobody can make storage faster from here. To see what faster storage brings, analyse the dataset where "
+            "that is."
+        )
+    return None
 
 
 def _run_before(facts: dict[str, Any], found: Questions, amounts: Mapping[str, float]) -> float | None:
     """What a single change gave, if it is in a table and was run for that."""
     ((name, amount),) = amounts.items()
-    axis, most = ("cores", math.inf) if name == "workers" else ("cache", _everything(facts))
-    wanted = int(min(amount, most))  # what is more than the dataset takes keeps no more of it
-    return next((point.verified for point in found.get(axis, ()) if int(point.value) == wanted), None)
+    # A cache that is larger than what the dataset takes keeps no more of it.
+    most = {"workers": math.inf, "cache_bytes": _everything(facts)}.get(name, 0.0)
+    axis = {"workers": "cores", "cache_bytes": "cache"}.get(name, "")
+    points = found.get(axis, ())
+    return next((point.verified for point in points if int(point.value) == int(min(amount, most))), None)
 
 
 def _in_ready_order(
