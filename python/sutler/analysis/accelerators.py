@@ -48,8 +48,11 @@ def accelerator(name: str) -> Published:
     """The accelerator of that name.
 
     Raises:
+        TypeError: That is no name.
         ValueError: There is none; the message lists those there are.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"accelerator should be a name, one of {', '.join(ACCELERATORS)}, got {name!r}")
     found = ACCELERATORS.get(name.lower().replace("_", "-"))
     if found is None:
         raise ValueError(

@@ -66,8 +66,10 @@ def analyze(
         storage_mbps: Hold storage to so many megabytes per second meanwhile; for native datasets.
 
     Raises:
-        TypeError: The loader is none of these, or the step is neither a function nor a number.
-        ValueError: An argument is out of range, or there are no batches.
+        TypeError: The loader is none of these, the step is neither a function nor a number, or another argument is of
+            the wrong kind.
+        ValueError: An argument is out of range, there are no batches, or the loader draws from something that can be
+            gone through only once, so that an analysis would leave nothing for training.
         Exception: Whatever the step raises, with a note that it was the step.
 
     Examples:
@@ -87,20 +89,7 @@ def analyze(
             raise ValueError("give either step or accelerator: an accelerator is a step time with a name")
         emulated = published(accelerator)
         step = emulated.step_seconds
-    if (
-        step is not None
-        and not callable(step)
-        and (isinstance(step, bool) or not isinstance(step, (int, float)))
-    ):
-        raise TypeError(f"step should be a function of a batch, or a number of seconds, got {step!r}")
-    if isinstance(step, (int, float)) and not 0 <= step < 3600:
-        raise ValueError(f"step should be a number of seconds from 0 to an hour, got {step!r}")
-    if batches is not None and (isinstance(batches, bool) or not isinstance(batches, int) or batches < 1):
-        raise ValueError(f"batches should be a positive number, got {batches!r}")
-    if not 0 < time < 86_400:
-        raise ValueError(f"time should be a positive number of seconds, got {time!r}")
-    if storage_mbps is not None and not 0 < storage_mbps < math.inf:
-        raise ValueError(f"storage_mbps should be a positive number, got {storage_mbps!r}")
+    _check(step, batches, time, storage_mbps)
     bench = bench_for(loader)
     if storage_mbps is not None and bench.kind != "native":
         raise ValueError(
@@ -122,8 +111,8 @@ def analyze(
     facts = measured.facts
     facts["memory_bytes"] = memory_free_bytes() * MEMORY_FOR_CACHE
     stalls = Stalls(**{cause: facts["stalls"][cause] for cause in CAUSES})
-    amounts = _recommendation(measurement, facts).amounts
-    questions = what_ifs.table(facts, bench.cache_bytes, amounts)
+    advice = _recommendation(measurement, facts)
+    questions = what_ifs.table(facts, bench.cache_bytes, advice.amounts)
     if measurement.keeps_prepared:
         questions.pop("cache", None)
     warnings = longer + measured.warnings + _limits(bench)
@@ -135,15 +124,20 @@ def analyze(
         warnings.append(doubts.CACHE_AS_IT_IS)
     if isinstance(step, (int, float)):
         warnings += doubts.of_step(step, measured.step.value * measured.batch_samples)
+    found = Interval(**facts["measured"])
     again: tuple[float, ...] = ()
     if verify:
-        questions, again, notes = verified(measurement, facts, questions, amounts)
-        warnings += notes
+        tried = verified(measurement, facts, questions, advice)
+        questions, again = tried.questions, tried.again
+        warnings += tried.notes
+        # Once more, as predictions are known no better now than they turned out to be.
+        advice = _as_tried(_recommendation(measurement, facts), tried.recommended, found.value)
+    if measurement.slow_start:
+        advice = _with_workers_that_stay(advice)
     if stalls.waiting > 0.02 and facts["prepare"]["value"] < AMPLE * facts["ingest"]["value"]:
         left_out = without_transforms(measurement, facts)
         if left_out:
             questions["without"] = left_out
-    found = Interval(**facts["measured"])
     subject = _subject(bench, measurement, measured, storage_mbps)
     device = _accelerator(emulated, step, bench, stalls, measured)
     if emulated is not None:
@@ -155,7 +149,7 @@ def analyze(
             stalls=stalls,
             measured=found,
             what_if=questions,
-            recommendation=_as_tried(_recommendation(measurement, facts), questions, found.value),
+            recommendation=advice,
             stages=_stages(measured.stages),
             timeline=measured.timeline,
             accelerator=device,
@@ -168,6 +162,37 @@ def analyze(
     )
 
 
+def _check(step: Any, batches: Any, time: Any, storage_mbps: Any) -> None:
+    """Whether the arguments of an analysis are such.
+
+    Raises:
+        TypeError: One is of another kind.
+        ValueError: One is out of range.
+    """
+    if step is not None and not callable(step) and not _is_number(step):
+        raise TypeError(f"step should be a function of a batch, or a number of seconds, got {step!r}")
+    if isinstance(step, (int, float)) and not 0 <= step < 3600:
+        raise ValueError(f"step should be a number of seconds from 0 to an hour, got {step!r}")
+    if batches is not None and (isinstance(batches, bool) or not isinstance(batches, int) or batches < 1):
+        raise ValueError(f"batches should be a positive number, got {batches!r}")
+    if not _is_number(time):
+        raise TypeError(f"time should be a positive number of seconds, got {time!r}")
+    if not 0 < time < 86_400:
+        raise ValueError(f"time should be a positive number of seconds, up to a day, got {time!r}")
+    if storage_mbps is not None and not _is_number(storage_mbps):
+        raise TypeError(
+            f"storage_mbps should be a positive number of megabytes per second, got {storage_mbps!r}"
+        )
+    if storage_mbps is not None and not 0 < storage_mbps < math.inf:
+        raise ValueError(
+            f"storage_mbps should be a positive number of megabytes per second, got {storage_mbps!r}"
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _recommendation(measurement: Measurement, facts: dict[str, Any]) -> Recommendation:
     if len(measurement.sizes) == 1:
         return Recommendation(doubts.ONE_BATCH, binding="unknown", change="", code="", gain=1.0)
@@ -178,26 +203,43 @@ def _recommendation(measurement: Measurement, facts: dict[str, Any]) -> Recommen
     return Recommendation(**json.loads(_sutler.advise(json.dumps(facts), setting)))
 
 
-def _as_tried(advice: Recommendation, questions: what_ifs.Questions, measured: float) -> Recommendation:
+def _as_tried(advice: Recommendation, run: float | None, measured: float) -> Recommendation:
     """The same with what it gave where it was run, so that nobody has to rely on the prediction."""
-    if len(advice.amounts) != 1:
-        return advice
-    ((name, amount),) = advice.amounts.items()
-    axis = {"workers": "cores", "cache_bytes": "cache"}.get(name, "")
-    run = next(
-        (
-            point.verified
-            for point in questions.get(axis, ())
-            if point.verified and int(point.value) == int(amount)
-        ),
-        None,
-    )
     if run is None:
         return advice
     gain = run / measured
     verdict = "" if gain >= _sutler.GAIN_MIN else ", so it does not help"
     told = f"{advice.text} Tried here it gave {wording.rate(run)}, {gain:.2f} times as many{verdict}."
     return replace(advice, text=told, gain=gain, tried=True)
+
+
+def _with_workers_that_stay(advice: Recommendation) -> Recommendation:
+    """The same where workers should not be started anew for every epoch, if that is not part of it already.
+
+    Examples:
+        >>> def code(recommended):
+        ...     advice = Recommendation("Do it.", "device", "", recommended, 1.0)
+        ...     return _with_workers_that_stay(advice).code
+        >>> code("")
+        'persistent_workers=True'
+        >>> code("num_workers=8  # with 8 cores")
+        'persistent_workers=True, num_workers=8  # with 8 cores'
+        >>> code('sutler.Loader(..., cache="1GiB")')
+        'sutler.Loader(..., persistent_workers=True, cache="1GiB")'
+    """
+    stay, loader = "persistent_workers=True", "sutler.Loader(..., "
+    if stay in advice.code:
+        return advice
+    code = ", ".join(filter(None, [stay, advice.code]))
+    if advice.code.startswith(loader):
+        code = f"{loader}{stay}, {advice.code.removeprefix(loader)}"
+    return replace(
+        advice,
+        text=f"{advice.text} Apart from that, let workers stay from one epoch to the next ({stay}): starting them "
+        "takes a good part of each.",
+        change=advice.change or "let workers stay from one epoch to the next",
+        code=code,
+    )
 
 
 def bench_for(loader: Any) -> Bench:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sutler.analysis import doubts
 from sutler.analysis.dealing import in_batches, shuffled
 from sutler.analysis.files import files_of
 from sutler.analysis.proof import drop_from_page_cache
@@ -38,6 +39,8 @@ class Config:
     without: int | None = None
     #: Samples that are ready, so that only handing them over is left to do.
     ready: bool = False
+    #: Batches are made of what is ready, also where the user's are not.
+    out_of_order: bool = False
 
 
 class Probe(ABC):
@@ -47,6 +50,8 @@ class Probe(ABC):
         self._drawn = drawn
         #: What the loader draws from, which holds on to this very list. Of a stream it is empty.
         self.order = list(drawn)
+        #: Seconds until its first batch was there, which workers were started for; where that was looked at.
+        self.first_seconds: float | None = None
 
     def epoch(self, repeats: int = 1) -> Iterator[Any]:
         """The batches, one after the other, so many times."""
@@ -122,9 +127,13 @@ class Bench(ABC):
     in_turns: bool = False
     #: Whether batches are made of what is ready.
     ready: bool = False
+    #: Whether they could be.
+    reorders: bool = True
     #: Whether workers stay from epoch to epoch.
     stay: bool = True
     dataset: Any
+    #: The user's own, which is never gone through.
+    loader: Any
 
     @abstractmethod
     def draw(self, count: int) -> Batches:
@@ -141,6 +150,16 @@ class Bench(ABC):
             return len(self.dataset)
         except TypeError:
             return None
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """How many samples an epoch of the user's has, as far as that is known."""
+        batches = self.loader.batch_sampler
+        try:
+            # Not the loader's own length: loaders of streams remember that they were asked for it.
+            return len(self.loader.sampler if batches is None else batches) * self.batch_size
+        except (TypeError, NotImplementedError):  # a stream, or a sampler that has no length
+            return self.samples
 
     def find_files(self, batches: Batches, seconds_max: float) -> dict[Any, list[str]]:
         """The files of the samples of these batches, as far as they can be found."""
@@ -168,12 +187,56 @@ def keeping_random_state() -> Iterator[None]:
 
 
 def without_moving(sampler: Any, dataset: Any) -> Any:
-    """The user's sampler, to draw from without moving it on; itself where it cannot be copied."""
+    """The user's sampler, to draw from without moving it on; itself where it cannot be copied.
+
+    Raises:
+        ValueError: It cannot be copied, and what is drawn from it here would be missing in training.
+    """
     try:
         # Samplers hold their dataset, which may be large and has nothing to do with what they draw next.
         return copy.deepcopy(sampler, {id(dataset): dataset})
     except Exception:  # whatever a class of somebody else's raises
+        within = sampler
+        while within is not None:
+            if goes_once(within):
+                raise ValueError(doubts.used_up(within)) from None
+            within = getattr(within, "sampler", None)  # a batch sampler draws from another
         return sampler
+
+
+def check_stream(stream: Any, workers: int) -> None:
+    """Whether the user's stream is still whole when this process has gone through it; workers have copies of it.
+
+    Raises:
+        ValueError: It would be used up.
+    """
+    if workers == 0 and goes_once(stream):
+        raise ValueError(doubts.used_up_stream(stream))
+
+
+def goes_once(things: Any) -> bool:
+    """Whether these can be gone through only once.
+
+    Then the same iterator is handed out whenever one is asked for. Some that are their own iterators begin anew each
+    time, which changes something about them.
+
+    Examples:
+        >>> numbers = [1, 2]
+        >>> goes_once(numbers), goes_once(iter(numbers)), goes_once(number for number in numbers)
+        (False, True, True)
+    """
+    if iter(things) is not iter(things):
+        return False
+    tried = things
+    with contextlib.suppress(Exception):  # whatever a class of somebody else's raises
+        # Of one that stands at its beginning nobody sees that it goes back there, so a copy is moved on.
+        moved = copy.deepcopy(things)
+        next(iter(moved))
+        tried = moved
+    before = dict(getattr(tried, "__dict__", {}))
+    iter(tried)
+    after = getattr(tried, "__dict__", {})
+    return all(name in before and before[name] is value for name, value in after.items())
 
 
 def without_transform(dataset: Any, place: int) -> Any:

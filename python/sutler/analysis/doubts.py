@@ -29,6 +29,10 @@ LONGER, LONGER_SECONDS = 1.5, 3.0
 OFF_MIN = 0.25
 
 
+#: Which part of an epoch the start of its workers may take before that is worth a sentence.
+START_MAX = 0.05
+
+
 #: Where a cache keeps what a dataset prepares.
 CACHE_AS_IT_IS = (
     "The cache keeps what the dataset prepares, so it spares preparation as well as reading. It was left as it is in "
@@ -73,6 +77,34 @@ def no_batches(samples: int | None, batch_size: int) -> str:
     return f"the loader has no batches to analyse: {why}"
 
 
+def used_up(sampler: Any) -> str:
+    """Why a sampler cannot be drawn from.
+
+    Examples:
+        >>> used_up(number for number in [1, 2]).partition(":")[0]
+        'the loader draws from a generator, which can be gone through only once'
+    """
+    return (
+        f"the loader draws from a {type(sampler).__name__}, which can be gone through only once: the batches that are "
+        "analysed would be missing in training. Give the loader a list of what it draws (sampler=list(...), "
+        "batch_sampler=list(...)), or a sampler whose __iter__ begins anew each time it is called"
+    )
+
+
+def used_up_stream(stream: Any) -> str:
+    """Why a stream cannot be gone through.
+
+    Examples:
+        >>> used_up_stream(number for number in [1, 2]).partition(":")[0]
+        'the dataset is a stream (generator) that can be gone through only once'
+    """
+    return (
+        f"the dataset is a stream ({type(stream).__name__}) that can be gone through only once: an analysis goes "
+        "through it many times, and nothing would be left for training. Let its __iter__ begin anew each time it is "
+        "called, as a generator function does"
+    )
+
+
 def few_batches(count: int) -> str:
     """Where there are hardly more batches than workers.
 
@@ -92,16 +124,17 @@ def of_length(wanted: float, least: float, batches: int) -> list[str]:
 
     Examples:
         >>> of_length(2.0, 16.2, 14)[0].partition(":")[0]
-        'The analysis takes 16.2 s at least, and not 2 s'
+        'The analysis is going to take about 16.2 s, and not 2 s'
         >>> of_length(20.0, 16.2, 14)
         []
     """
     if least <= max(LONGER * wanted, wanted + LONGER_SECONDS):
         return []
     return [
-        f"The analysis takes {duration(least)} at least, and not {duration(wanted)}: fewer than {batches} batches say "
-        "little about the trainer's waits, each thing that is compared needs two passes over them, and a pass takes "
-        "its time. What rests on two passes is not well known; it is better known after a longer analysis (time=)."
+        f"The analysis is going to take about {duration(least)}, and not {duration(wanted)}: fewer than {batches} "
+        "batches say little about the trainer's waits, each thing that is compared needs two passes over them, and a "
+        "pass takes its time. What rests on two passes is not well known; it is better known after a longer analysis "
+        "(time=)."
     ]
 
 
@@ -194,6 +227,25 @@ def _variance(quantiles: Sequence[tuple[float, float]]) -> float:
     return max(0.0, squares - mean * mean)
 
 
+def of_start(start: float, epoch: float) -> list[str]:
+    """What it means that workers are started anew for every epoch, which takes so long at the measured rate.
+
+    Examples:
+        >>> print(of_start(0.5, 0.64)[0].partition(". ")[0])
+        Workers take 500 ms to start, and they are started anew for every epoch
+        >>> of_start(0.02, 0.64)
+        []
+    """
+    if start <= START_MAX * epoch:
+        return []
+    return [
+        f"Workers take {duration(start)} to start, and they are started anew for every epoch. At the measured rate an "
+        f"epoch takes {duration(epoch)}, so that is another {100 * start / epoch:.0f} % of it, which no figure here "
+        "has: they are all of workers that are there. Pass persistent_workers=True, and workers stay from one epoch to "
+        "the next."
+    ]
+
+
 def nothing_good(failures: list[Failure], tried: int) -> str:
     """Why there is nothing to analyse, where not one batch came."""
     if not failures:
@@ -217,12 +269,14 @@ def named(failures: list[Failure]) -> str:
 
 
 def of_noise(series: dict[str, Series]) -> list[str]:
-    """What measurements that scatter make of all figures; by what was measured, in words."""
+    """What measurements that scatter make of all figures; by what was measured, in words.
+
+    How well they are known is told of their rates, as in the table of those: of the times it would be another figure.
+    """
     if not series:
         return []
     known = [
-        f"{words} ({spread(each.seconds())} after {len(each.values)} passes)"
-        for words, each in series.items()
+        f"{words} ({spread(each.rate())} after {len(each.values)} passes)" for words, each in series.items()
     ]
     listed = " and ".join(filter(None, [", ".join(known[:-1]), known[-1]]))
     return [

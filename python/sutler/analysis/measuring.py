@@ -53,8 +53,11 @@ STEPS_WARMING_UP = 3
 PASS_SECONDS_MAX = 1.0
 #: Of the time of an analysis, what a pass of a single worker may take. It is the slowest of all.
 PART_ALONE = 1 / 12
-#: How many passes there are at least: two of each thing that is compared, and those that warm up.
-PASSES_IN_ALL = 13
+#: How many passes there are at least with the loader alone, with the step as well, and with the step and samples that
+#: are ready: two of each thing that is compared, and of the first kind three that warm up.
+PASSES_ALONE, PASSES_TRAINING, PASSES_READY = 7, 4, 2
+#: And how often a single worker goes through its batches: twice to get going, and twice in each of two passes.
+ROUNDS_OF_ONE_WORKER = 6
 #: How often batches are repeated in a pass at the most.
 REPEATS_MAX = 100
 
@@ -149,6 +152,8 @@ class Measurement:
         self.kept_bytes: float | None = None
         #: Which part of the samples the user's cache has.
         self.cached = 0.0
+        #: Whether starting the user's workers for every epoch takes a part of it that is felt.
+        self.slow_start = False
 
     # --- which batches ---------------------------------------------------------------------------------------------
 
@@ -191,8 +196,8 @@ class Measurement:
             fit = max(least, int(pass_seconds / max(step_seconds, each)))
             count = min(count, math.ceil(fit / team) * team)
         count = max(1, count - count % team) if count > team else count
-        #: What the analysis takes at least, however little time it is given.
-        self.least_seconds = PASSES_IN_ALL * count * max(each, step_seconds or 0.0)
+        #: What the analysis takes, roughly, if it is given hardly any time.
+        self.least_seconds = self._least(count, each, step_seconds)
         self.batches = self._good(drawn, count, failures)
         self.sizes = [len(batch) for batch in self.batches] or sizes[:count]
         PROGRESS.info("looks at %d batches with %d samples", len(self.sizes), sum(self.sizes))
@@ -204,6 +209,19 @@ class Measurement:
                 f"The dataset has {samples} samples, fewer than a batch of {bench.batch_size}: figures are those of "
                 "one incomplete batch, and mean little for a larger dataset."
             )
+
+    def _least(self, count: int, each: float, step: float) -> float:
+        """Seconds that the fewest passes over so many batches take, with what the loader and the step take for each."""
+        workers = self.bench.workers
+        # Workers prepare while the trainer trains.
+        together = max(each, step) if workers else each + step
+        ready = 0 if self.native or self.streams else PASSES_READY
+        seconds = count * (PASSES_ALONE * each + PASSES_TRAINING * together + ready * step)
+        if workers > 1:
+            # One pass tells how many batches a single worker gets, which takes so much longer for each.
+            slower = min(workers, _sutler.usable_cores())
+            seconds += (count + slower * ROUNDS_OF_ONE_WORKER * min(count, BATCHES_MIN // 2)) * each
+        return seconds
 
     def _good(self, drawn: Batches, count: int, failures: list[Failure]) -> Batches:
         """So many of the drawn batches, without the samples that the loader leaves out."""
@@ -246,7 +264,6 @@ class Measurement:
 
     def _run(self) -> Measured:
         bench = self.bench
-        series: dict[str, Series] = {"step": Series()}
         memory = self.open_in_memory(self._stack, Config())
         # Storage that is held to a rate is as slow the second time, so whole rounds can be counted.
         rounds = 1 if self.storage is None else 2
@@ -267,8 +284,11 @@ class Measurement:
             phases["ready+step"] = Phase(ready, self.step, _nothing)
         if bench.workers > 1:
             phases["alone"] = self._alone(memory)
-        series |= {name: phase.series for name, phase in phases.items()}
-        measures: dict[str, Callable[[], None]] = {"step": lambda: self._step_alone(series["step"])}
+        series = {name: phase.series for name, phase in phases.items()}
+        measures: dict[str, Callable[[], None]] = {}
+        if not self.step.is_none:  # or there is nothing to measure, and nothing to doubt
+            series["step"] = Series()
+            measures["step"] = lambda: self._step_alone(series["step"])
         for name, phase in phases.items():
             measures[name] = lambda phase=phase: self.measure(phase)  # type: ignore[misc]
         repeat(measures, series, self.seconds * 0.7)
@@ -378,7 +398,10 @@ class Measurement:
         return probe
 
     def _go_through(self, probe: Probe) -> None:
+        started = time.perf_counter()
         for batch in itertools.islice(probe.epoch(), len(self.sizes)):
+            if probe.first_seconds is None:
+                probe.first_seconds = time.perf_counter() - started
             del batch
 
     def _repeats(self, probe: Probe) -> int:
@@ -485,13 +508,13 @@ class Measurement:
         fetched = series["real+step"].seconds()
         # Where nobody knows the files, both passes are the same, and no difference between them means anything.
         prepared = series["memory+step"].seconds() if self.native or self.pages.known else fetched
-        step = series["step"].seconds()
-        rates = {"G": self._rate("G", series["step"], None)}
-        if not self.step.seconds and self.step.seconds is not None:
-            rates["G"] = Rate(
-                "G", Interval(1e9, 1e9, 1e9), 1, 0, 0, None, "No step was given: it is no limit."
-            )
+        if self.step.is_none:
+            unlimited = Interval(1e9, 1e9, 1e9)
+            rates = {"G": Rate("G", unlimited, 0, 0, None, None, "No step was given: it is no limit.")}
             step = Interval(1e-9, 1e-9, 1e-9)
+        else:
+            rates = {"G": self._rate("G", series["step"], None)}
+            step = series["step"].seconds()
         rates["P"] = self._rate("P", series["memory"], in_memory=True)
         handed = step
         hand_over = None
@@ -561,8 +584,13 @@ class Measurement:
                 storage.proven,
                 note,
             )
+        self._look_at_start(phases)
         self.warnings += doubts.of_noise(
-            {words: series[name] for name, words in _DOUBTED.items() if not series[name].certain}
+            {
+                words: series[name]
+                for name, words in _DOUBTED.items()
+                if name in series and not series[name].certain
+            }
         )
         real = phases["real+step"]
         stages = real.probe.stages()
@@ -582,6 +610,25 @@ class Measurement:
             batch_samples=sum(self.sizes) / len(self.sizes),
             warnings=self.warnings,
         )
+
+    def _look_at_start(self, phases: dict[str, Phase]) -> None:
+        """What it takes to start the user's workers, where that is done for every epoch."""
+        bench = self.bench
+        samples = bench.epoch_samples
+        if bench.stay or not bench.workers or not samples:
+            return
+        found = []
+        for phase in (phases["memory"], phases.get("ready")):
+            if phase is not None and phase.probe.first_seconds is not None:
+                # Of the time until the first batch, what it takes to prepare one when workers are there.
+                together = bench.batch_size * (bench.workers if bench.whole_batches else 1)
+                prepared = max(together, bench.workers) * phase.series.seconds().value
+                found.append(phase.probe.first_seconds - prepared)
+        # The shorter of them: whatever else the machine does makes it longer.
+        start = min(found, default=0.0)
+        told = doubts.of_start(start, samples * phases["real+step"].series.seconds().value)
+        self.slow_start = bool(told)
+        self.warnings += told
 
     def _ingest(self, alone: Interval, fetched: Interval) -> Interval:
         """What the trainer takes: no less than it has taken while it also waited now and then.

@@ -257,12 +257,12 @@ def _what_ifs(findings: Findings) -> Element:
     )
     for axis, points in findings.what_if.items():
         if points:
-            points = named(points, findings.facts)
+            shown = named(points, findings.facts)
             by = "without one of the transforms" if axis == "without" else f"by {AXIS_NAMES[axis][1]}"
             caption = f"Samples per second {by}"
-            drawing = what_if_plot(axis, points, findings.measured, limit)
+            drawing = what_if_plot(axis, shown, findings.measured, limit)
             section.add(
-                Element("h3", AXIS_NAMES[axis][0]), _plot(caption, drawing, _what_if_table(axis, points))
+                Element("h3", AXIS_NAMES[axis][0]), _plot(caption, drawing, _what_if_table(axis, shown))
             )
     return section
 

@@ -25,6 +25,11 @@ class Step:
         #: How long an emulated step takes.
         self.seconds = None if callable(step) else float(step)
 
+    @property
+    def is_none(self) -> bool:
+        """Whether there is nothing to wait for: the trainer wants the next batch at once."""
+        return self.seconds == 0
+
     def __call__(self, batch: Any) -> None:
         """Trains on a batch."""
         if self.seconds is not None:

@@ -14,6 +14,7 @@ from sutler.analysis.benches import (
     Bench,
     Config,
     Probe,
+    check_stream,
     keeping_random_state,
     ready_samples,
     without_moving,
@@ -108,7 +109,7 @@ class SutlerBench(Bench):
     """A :class:`sutler.Loader` as it is, over other batches."""
 
     def __init__(self, loader: Loader[Any]) -> None:
-        self._loader = loader
+        self.loader = loader
         self.dataset = loader.dataset
         if loader._streams is not None:
             self.kind = "stream"
@@ -132,12 +133,13 @@ class SutlerBench(Bench):
     @property
     def has_agent(self) -> bool:
         """Whether its samples come from the agent of the machine."""
-        return self._loader._agent is not None
+        return self.loader._agent is not None
 
     def draw(self, count: int) -> Batches:
         """The first batches as the user's loader would draw them."""
-        loader = self._loader
+        loader = self.loader
         if self.kind == "stream":
+            check_stream(self.dataset, self.workers)
             return []
         # A sampler of ours draws the same again whenever it is asked; one of the user's may not, so a copy is asked.
         own = loader._given_sampler is None and loader._given_batch_sampler is None
@@ -153,7 +155,7 @@ class SutlerBench(Bench):
 
     def open(self, batches: Batches, config: Config) -> SutlerProbe:
         """A loader over these batches."""
-        loader, dataset = self._loader, self.dataset
+        loader, dataset = self.loader, self.dataset
         if config.without is not None:
             dataset = without_transform(dataset, config.without)
         if config.ready:
@@ -176,7 +178,7 @@ class SutlerBench(Bench):
             "device": loader.device,
             "device_normalize": loader.device_normalize,
             # Order is shared through an agent, which is left out of this.
-            "order": "ready" if loader.order == "shared" else loader.order,
+            "order": "ready" if loader.order == "shared" or config.out_of_order else loader.order,
             "lateness": None if loader.order == "strict" else loader.lateness,
             "rank": 0,
             "world_size": 1,

@@ -12,6 +12,7 @@ from sutler.analysis.benches import (
     Bench,
     Config,
     Probe,
+    check_stream,
     keeping_random_state,
     ready_samples,
     without_moving,
@@ -43,7 +44,7 @@ class TorchBench(Bench):
     whole_batches = True
 
     def __init__(self, loader: Any) -> None:
-        self._loader = loader
+        self.loader = loader
         self.dataset = loader.dataset
         from torch.utils.data import IterableDataset
 
@@ -53,6 +54,7 @@ class TorchBench(Bench):
         self.name = f"{type(loader.dataset).__name__} {place}" if place else type(loader.dataset).__name__
         self.workers = loader.num_workers
         self.ready = not getattr(loader, "in_order", True)
+        self.reorders = hasattr(loader, "in_order")
         self.stay = loader.persistent_workers
         self.batch_size = loader.batch_size or 1
 
@@ -64,20 +66,21 @@ class TorchBench(Bench):
     def draw(self, count: int) -> Batches:
         """The first batches as the user's loader would draw them."""
         if self._streams:
+            check_stream(self.dataset, self.workers)
             return []
         # Samplers draw from PyTorch's generator, or from one of their own; neither is to notice.
         with keeping_random_state():
-            if self._loader.batch_sampler is not None:
-                sampler = without_moving(self._loader.batch_sampler, self.dataset)
+            if self.loader.batch_sampler is not None:
+                sampler = without_moving(self.loader.batch_sampler, self.dataset)
                 drawn = [list(batch) for batch in itertools.islice(iter(sampler), count)]
             else:
                 drawn = [
                     [index]
                     for index in itertools.islice(
-                        iter(without_moving(self._loader.sampler, self.dataset)), count
+                        iter(without_moving(self.loader.sampler, self.dataset)), count
                     )
                 ]
-        if self._loader.batch_size is None:  # somebody else decides
+        if self.loader.batch_size is None:  # somebody else decides
             self.batch_size = max((len(batch) for batch in drawn), default=1)
         return drawn
 
@@ -86,7 +89,7 @@ class TorchBench(Bench):
         import torch
         from torch.utils.data import DataLoader
 
-        loader = self._loader
+        loader = self.loader
         dataset = self.dataset
         if config.without is not None:
             dataset = without_transform(dataset, config.without)
@@ -106,7 +109,7 @@ class TorchBench(Bench):
         if workers:
             arguments["prefetch_factor"] = loader.prefetch_factor or 2
             arguments["multiprocessing_context"] = loader.multiprocessing_context
-            if not getattr(loader, "in_order", True):
+            if self.ready or config.out_of_order:
                 arguments["in_order"] = False
         if self._streams:
             probe = TorchProbe([])

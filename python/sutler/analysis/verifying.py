@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sutler.analysis import what_ifs
 from sutler.analysis.benches import Config, Probe
 from sutler.analysis.measuring import REPEATS_MAX, ROUNDS_TO_VERIFY, Measurement, Phase
-from sutler.analysis.model import WhatIf
+from sutler.analysis.model import Recommendation, WhatIf
 from sutler.analysis.passes import NO_STEP, repeat
 from sutler.analysis.sutler_bench import UNTHROTTLED
 from sutler.analysis.what_ifs import Questions
@@ -38,23 +38,36 @@ HOW_KNOWN = (
 )
 
 
+@dataclass(frozen=True)
+class Verified:
+    """What runs gave."""
+
+    #: Some of the questions with what a run gave, and the others known no better than that was foreseen.
+    questions: Questions
+    #: What the recommended configuration gave; ``None`` where there is none, or it could not be run.
+    recommended: float | None
+    #: What the configuration as it is gave, run again before and after the others.
+    again: tuple[float, ...]
+    #: Sentences, among them what could not be run and why.
+    notes: list[str]
+
+
 def verified(
-    measurement: Measurement, facts: dict[str, Any], questions: Questions, amounts: Mapping[str, float]
-) -> tuple[Questions, tuple[float, ...], list[str]]:
-    """Some of the questions with what a run gave, and the others known no better than that was foreseen.
+    measurement: Measurement, facts: dict[str, Any], questions: Questions, advice: Recommendation
+) -> Verified:
+    """Runs some of the configurations in question, and the recommended one wherever this machine can run it.
 
-    What is recommended, in these amounts, is among those that are run wherever this machine can run it.
-
-    Also what the configuration as it is gave, run again before and after; and sentences, among them what could not be
-    run. The facts have what was missed afterwards, for whatever else is asked of them.
+    The facts have what was missed afterwards, for whatever else is asked of them.
     """
     notes = [NOT_TRIED, HOW_KNOWN]
     found = dict(questions)
+    amounts = advice.amounts
     measured: float = facts["measured"]["value"]
     again = [_as_it_is(measurement, measured)]
     for axis, verify in (("cache", _cache), ("cores", _cores), ("storage_mbps", _storage)):
         if axis in found:
             found[axis] = verify(measurement, facts, found[axis], amounts, notes)
+    recommended = _recommended(measurement, facts, found, advice, notes)
     again.append(_as_it_is(measurement, measured))
     notes.append(_run_again(measured, again))
     facts["missed"] = {
@@ -64,7 +77,74 @@ def verified(
         "storage": what_ifs.missed_by(found.get("storage_mbps", ())),
     }
     doubted = what_ifs.doubted(facts, found, measurement.bench.cache_bytes, amounts)
-    return doubted, tuple(again), notes
+    return Verified(doubted, recommended, tuple(again), notes)
+
+
+def _recommended(
+    measurement: Measurement,
+    facts: dict[str, Any],
+    found: Questions,
+    advice: Recommendation,
+    notes: list[str],
+) -> float | None:
+    """What the recommended configuration gives: all of its changes at once, unless it is one that was run before."""
+    if advice.binding == "order":
+        return _in_ready_order(measurement, facts, advice, notes)
+    amounts = advice.amounts
+    if not amounts:
+        return None
+    workers, cache_bytes = amounts.get("workers"), amounts.get("cache_bytes")
+    if workers is not None and not _enough_for(measurement, int(workers)):
+        return None  # which was said where numbers of workers were tried
+    if why := _not_here(measurement, facts, amounts):
+        notes.append(f"What is recommended was not tried: {why}")
+        return None
+    if len(amounts) == 1 and (before := _run_before(facts, found, amounts)):
+        return before
+    expected = what_ifs.predict(facts, dict(amounts))[0].value
+    count = None if workers is None else int(workers)
+    if cache_bytes is not None:
+        kept = min(1.0, cache_bytes / _everything(facts))
+        return _rate_cached(measurement, advice.change, expected, kept, count)
+    storage = amounts.get("storage_bytes_per_s", measurement.storage)
+    return _rate_now(measurement, advice.change, expected, Config(workers=count, storage_bytes_per_s=storage))
+
+
+def _not_here(measurement: Measurement, facts: dict[str, Any], amounts: Mapping[str, float]) -> str | None:
+    """Why a change cannot be made on this machine; ``None`` where it can."""
+    if "cores" in amounts:
+        return f"it needs {int(amounts['cores']):,} cores, and this machine has {facts['cores']:,}."
+    # Where it is held to a rate, the device below is faster.
+    if "storage_bytes_per_s" in amounts and measurement.storage is None:
+        return (
+            "nobody can make storage faster from here. To see what faster storage brings, analyse the dataset where "
+            "that is."
+        )
+    return None
+
+
+def _run_before(facts: dict[str, Any], found: Questions, amounts: Mapping[str, float]) -> float | None:
+    """What a single change gave, if it is in a table and was run for that."""
+    ((name, amount),) = amounts.items()
+    # A cache that is larger than what the dataset takes keeps no more of it.
+    most = {"workers": math.inf, "cache_bytes": _everything(facts)}.get(name, 0.0)
+    axis = {"workers": "cores", "cache_bytes": "cache"}.get(name, "")
+    points = found.get(axis, ())
+    return next((point.verified for point in points if int(point.value) == int(min(amount, most))), None)
+
+
+def _in_ready_order(
+    measurement: Measurement, facts: dict[str, Any], advice: Recommendation, notes: list[str]
+) -> float | None:
+    """The configuration as it is, with batches of what is ready."""
+    if not measurement.bench.reorders:
+        notes.append(
+            f"What is recommended ({advice.code}) was not tried: the DataLoader of this release of PyTorch has no "
+            "in_order. It came with PyTorch 2.6."
+        )
+        return None
+    config = Config(out_of_order=True, storage_bytes_per_s=measurement.storage)
+    return _rate_now(measurement, advice.change, facts["measured"]["value"] * advice.gain, config)
 
 
 def _as_it_is(measurement: Measurement, expected: float) -> float:
@@ -120,6 +200,41 @@ def _rate_now(measurement: Measurement, label: str, expected: float, config: Con
     )
 
 
+def _everything(facts: dict[str, Any]) -> float:
+    """The bytes that all samples take in a cache."""
+    return float(facts["samples"] * facts["kept_bytes"])
+
+
+def _rate_cached(
+    measurement: Measurement, label: str, expected: float, kept: float, workers: int | None = None
+) -> float:
+    """The same with this fraction of the samples in a cache; where there is none of ours, in the page cache."""
+    if measurement.keeps:
+        config = Config(workers=workers, storage_bytes_per_s=measurement.storage)
+        return _rate(
+            measurement,
+            label,
+            expected,
+            lambda stack: measurement.open_cached(stack, kept, config),
+            measurement.onto_storage,
+            workers,
+        )
+    chosen = measurement.chosen(kept)
+
+    def prepare() -> None:
+        measurement.pages.read()
+        measurement.pages.keep(chosen)
+
+    return _rate(
+        measurement,
+        label,
+        expected,
+        lambda stack: measurement.open_warm(stack, Config(workers=workers)),
+        prepare,
+        workers,
+    )
+
+
 def _nearest(points: tuple[WhatIf, ...], value: float) -> WhatIf:
     return min(points, key=lambda point: abs(point.value - value))
 
@@ -138,34 +253,10 @@ def _cache(
     amounts: Mapping[str, float],
     notes: list[str],
 ) -> tuple[WhatIf, ...]:
-    everything = facts["samples"] * facts["kept_bytes"]
-    if measurement.keeps:
+    everything = _everything(facts)
 
-        def run(point: WhatIf) -> float:
-            config = Config(storage_bytes_per_s=measurement.storage)
-            return _rate(
-                measurement,
-                point.label,
-                point.predicted.value,
-                lambda stack: measurement.open_cached(stack, point.value / everything, config),
-                measurement.onto_storage,
-            )
-    else:
-
-        def run(point: WhatIf) -> float:
-            chosen = measurement.chosen(point.value / everything)
-
-            def prepare() -> None:
-                measurement.pages.read()
-                measurement.pages.keep(chosen)
-
-            return _rate(
-                measurement,
-                point.label,
-                point.predicted.value,
-                lambda stack: measurement.open_warm(stack, Config()),
-                prepare,
-            )
+    def run(point: WhatIf) -> float:
+        return _rate_cached(measurement, point.label, point.predicted.value, point.value / everything)
 
     chosen = {_nearest(points, part * everything).value for part in CACHED}
     if "cache_bytes" in amounts:

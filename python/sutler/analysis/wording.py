@@ -87,7 +87,14 @@ def percent(fraction: float) -> str:
 
 
 def spread(interval: Interval) -> str:
-    """How well a figure is known, as it stands behind the figure; two passes that differ hardly tell anything."""
+    """How well a figure is known, as it stands behind the figure; two passes that differ hardly tell anything.
+
+    Examples:
+        >>> spread(Interval(100.0, 98.0, 102.0)), spread(Interval(1e9, 1e9, 1e9))
+        ('± 2.0 %', '')
+    """
+    if interval.value >= NO_LIMIT:
+        return ""  # which is no figure
     return f"± {100 * interval.error:.1f} %" if interval.error <= 1 else "over ± 100 %"
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,7 @@ from sutler.analysis.files import files_of
 from sutler.analysis.model import CAUSES, Findings
 from sutler.analysis.page import render_page
 from sutler.analysis.proof import device_bytes, drop_from_page_cache, processor_waits
+from sutler.analysis.wording import spread
 from sutler.testing import SlowDisk, make_photos
 
 from tests.python.analysis.conftest import BRIEF
@@ -154,6 +157,62 @@ def test_pytorchs_loader_and_generators_are_left_as_they_were(files: Path) -> No
     assert (found.subject.kind, found.subject.workers, found.subject.batch_size) == ("torch", 0, BATCH)
 
 
+@pytest.mark.parametrize("whose", ["sutler", "torch"])
+def test_what_can_be_drawn_from_only_once_is_refused_and_left_whole(whose: str) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    make: Any = sutler.Loader if whose == "sutler" else data.DataLoader
+    batches = [[index, index + 1] for index in range(0, 64, 2)]
+    dataset = list(range(64))
+    for loader in (
+        make(dataset, 2, sampler=(index for index in range(64))),
+        make(dataset, batch_sampler=(batch for batch in batches)),
+        make(dataset, batch_sampler=data.BatchSampler((index for index in range(64)), 2, False)),
+    ):
+        with pytest.raises(ValueError, match=r"draws from a generator.*sampler=list"):
+            sutler.analyze(loader, 0.001, time=BRIEF)
+        assert sum(1 for _ in loader) == 32
+    # What goes once and can be copied is left as it was.
+    copied = make(dataset, 2, sampler=iter(range(64)))
+    sutler.analyze(copied, 0.001, time=BRIEF)
+    assert sum(1 for _ in copied) == 32
+
+
+class Tape:
+    """A stream that is its own iterator, and goes on where it was."""
+
+    def __init__(self, rewinds: bool) -> None:
+        self._rewinds = rewinds
+        self._place = 0
+
+    def __iter__(self) -> Iterator[int]:
+        if self._rewinds:
+            self._place = 0
+        return self
+
+    def __next__(self) -> int:
+        if self._place == 64:
+            raise StopIteration
+        self._place += 1
+        return self._place
+
+
+@pytest.mark.parametrize("whose", ["sutler", "torch"])
+def test_a_stream_that_would_be_used_up_is_refused_and_left_whole(whose: str) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    make: Any = sutler.Loader if whose == "sutler" else data.DataLoader
+
+    class TorchTape(Tape, data.IterableDataset):  # type: ignore[name-defined]
+        pass
+
+    loader = make(TorchTape(rewinds=False), 4)
+    with pytest.raises(ValueError, match=r"a stream \(TorchTape\) that can be gone through only once"):
+        sutler.analyze(loader, 0.001, time=BRIEF)
+    assert sum(1 for _ in loader) == 16
+    for whole in (make(TorchTape(rewinds=True), 4), make(TorchTape(rewinds=False), 4, num_workers=1)):
+        sutler.analyze(whole, 0.001, time=BRIEF)
+        assert sum(1 for _ in whole) == 16
+
+
 def test_a_real_step_gets_the_loaders_batches(forty_photos: Path) -> None:
     seen: list[tuple[int, ...]] = []
     with make_loader(forty_photos) as loader:
@@ -178,7 +237,12 @@ def test_a_step_that_raises_is_said_to_be_the_step(forty_photos: Path) -> None:
         ({"step": -0.1}, ValueError, "step should be a number of seconds"),
         ({"batches": 0}, ValueError, "batches should be"),
         ({"time": 0}, ValueError, "time should be"),
+        ({"time": "x"}, TypeError, "time should be a positive number of seconds, got 'x'"),
+        ({"time": True}, TypeError, "time should be a positive number of seconds, got True"),
         ({"storage_mbps": 0}, ValueError, "storage_mbps should be"),
+        ({"storage_mbps": "x"}, TypeError, "storage_mbps should be a positive number of megabytes"),
+        ({"storage_mbps": True}, TypeError, "storage_mbps should be a positive number of megabytes"),
+        ({"accelerator": 5}, TypeError, "accelerator should be a name, one of unet3d-a100, .*, got 5"),
         ({"accelerator": "abacus"}, ValueError, "resnet50-h100"),
         ({"accelerator": "resnet50-h100", "step": 1.0}, ValueError, "either step or accelerator"),
     ],
@@ -205,13 +269,20 @@ def test_what_is_no_loader_is_refused(forty_photos: Path, files: Path) -> None:
 def test_less_time_than_it_takes_is_said_beforehand(files: Path) -> None:
     with (
         sutler.Loader(InjectedDataset(files, Delays(0, 20, 0)), BATCH) as loader,
-        pytest.warns(UserWarning, match=r"The analysis takes .* s at least, and not 500 ms") as said,
+        pytest.warns(UserWarning, match=r"is going to take about .* s, and not 500 ms") as said,
     ):
         found = sutler.analyze(loader, 0.001, time=0.5)
     assert [warning.filename for warning in said] == [__file__]
     assert str(said[0].message) in found.warnings
-    least = float(str(said[0].message).split()[3])
+    least = float(str(said[0].message).split()[7])
     assert 0.5 * least < found.findings.seconds < 3 * least + 5
+
+
+def test_a_slow_step_is_not_counted_into_passes_that_have_none() -> None:
+    with pytest.warns(UserWarning, match="is going to take about") as said:
+        found = sutler.analyze(sutler.Loader(OneBad(bad=None), 2, num_workers=0), 0.05, time=0.5)
+    foretold = float(str(said[0].message).split()[7])
+    assert 0.8 < found.findings.seconds / foretold < 2
 
 
 class Sleepy:
@@ -303,6 +374,32 @@ def test_being_in_line_for_a_processor_is_counted() -> None:
         rival.communicate()
 
 
+def start_slowly(_worker: int) -> None:
+    time.sleep(0.2)
+
+
+@pytest.mark.parametrize("whose", ["sutler", "torch"])
+def test_workers_that_start_slowly_in_every_epoch_are_told(whose: str) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    make: Any = sutler.Loader if whose == "sutler" else data.DataLoader
+    dataset: Any = OneBad(bad=None)
+    found = {}
+    for stay in (False, True):
+        loader = make(dataset, 2, num_workers=2, worker_init_fn=start_slowly, persistent_workers=stay)
+        found[stay] = sutler.analyze(loader, 0.005, time=BRIEF)
+    (said,) = [warning for warning in found[False].warnings if "to start" in warning]
+    took = re.match(r"Workers take ([\d.]+) ms to start, and they are started anew for every epoch", said)
+    assert took is not None, said
+    assert 180 < float(took[1]) < 500
+    # Twenty batches of five milliseconds, and a fifth of a second before.
+    share = re.search(r"another (\d+) % of it", said)
+    assert share is not None, said
+    assert 80 < int(share[1]) < 500
+    assert "persistent_workers=True" in found[False].recommendation.code
+    assert "persistent_workers=True" in found[False].recommendation.text
+    assert not [warning for warning in found[True].warnings if "to start" in warning]
+
+
 def test_figures_that_scatter_are_doubted(forty_photos: Path) -> None:
     calls = itertools.count()
 
@@ -311,7 +408,20 @@ def test_figures_that_scatter_are_doubted(forty_photos: Path) -> None:
 
     with make_loader(forty_photos) as loader:
         found = sutler.analyze(loader, slower_and_slower, time=BRIEF)
-    assert any("the step alone (" in warning for warning in found.warnings)
+    known = spread(found.rates["G"].samples_per_s)
+    assert any(f"the step alone ({known} after" in warning for warning in found.warnings)
+
+
+def test_without_a_step_nothing_is_said_of_one(forty_photos: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with make_loader(forty_photos) as loader, caplog.at_level(logging.INFO, "sutler.analysis"):
+        found = sutler.analyze(loader, None, time=BRIEF)
+    assert not any("the step alone" in warning for warning in found.warnings)
+    assert not any(message.startswith("step:") for message in caplog.messages)
+    (shown,) = [line.split() for line in str(found).splitlines() if line.startswith("G  ")]
+    assert shown[1:5] == ["no", "limit", "–", "–"], "neither an interval nor bytes"
+    for text in (str(found), render_page(found.findings)):
+        assert "no limit" in text
+        assert "1,000,000,000" not in text
 
 
 def test_too_few_samples_are_said_to_say_little(forty_photos: Path) -> None:
@@ -354,11 +464,14 @@ def test_a_stream_is_analysed_as_far_as_it_can_be() -> None:
 class OneBad:
     """A dataset with one bad sample."""
 
+    def __init__(self, bad: int | None = 5) -> None:
+        self._bad = bad
+
     def __len__(self) -> int:
         return 40
 
     def __getitem__(self, index: int) -> int:
-        if index == 5:
+        if index == self._bad:
             raise ValueError("number five is bad")
         return index
 

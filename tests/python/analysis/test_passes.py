@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 from sutler.analysis import passes
+from sutler.analysis.doubts import of_noise
 from sutler.analysis.passes import PASSES_AT_LEAST, PASSES_MAX, Series, repeat
+from sutler.analysis.wording import spread
 
 
 class Clock:
@@ -51,3 +53,10 @@ def test_however_short_the_time_two_passes_are_made(monkeypatch: pytest.MonkeyPa
     }
     repeat(measures, {"slow": slow, "quick": quick}, 0.5)
     assert len(slow.values) == len(quick.values) == PASSES_AT_LEAST
+
+
+def test_a_rate_is_known_as_well_in_a_warning_as_in_the_table() -> None:
+    series = Series([0.8, 1.0, 1.3])
+    (told,) = of_noise({"preparing alone": series})
+    assert f"preparing alone ({spread(series.rate())} after 3 passes)" in told
+    assert spread(series.rate()) != spread(series.seconds())

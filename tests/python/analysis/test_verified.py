@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pytest
 import sutler
-from sutler.analysis import what_ifs
-from sutler.analysis.model import Findings, WhatIf
+from sutler import transforms as T  # noqa: N812 - as users write it
+from sutler.analysis import analyzing, what_ifs
+from sutler.analysis.benches import Batches, Config
+from sutler.analysis.model import Findings, Recommendation, WhatIf
 from sutler.analysis.page import render_page
+from sutler.analysis.sutler_bench import SutlerBench
 from sutler.analysis.wording import number
 
+from tests.python.analysis.conftest import BRIEF
 from tests.python.analysis.examples import findings
 
 
@@ -92,3 +99,109 @@ def test_what_is_recommended_is_among_the_questions() -> None:
     beyond = what_ifs.table(facts(), amounts={"cores": 100, "cache_bytes": 9e9})
     assert 100 in [point.value for point in beyond["cores"]]
     assert max(point.value for point in beyond["cache"]) == 1e9, "no more than the dataset takes"
+
+
+def recommending(monkeypatch: pytest.MonkeyPatch, code: str, binding: str, amounts: dict[str, float]) -> None:
+    """Whatever is measured, this is what is recommended."""
+    advice = Recommendation("Do it.", binding, "what is recommended", code, 2.0, amounts)
+    monkeypatch.setattr(analyzing, "_recommendation", lambda *_: advice)
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, bench: Any) -> list[tuple[Config, Any]]:
+    """What is built of the loaders on this bench from now on."""
+    configs: list[tuple[Config, Any]] = []
+    build = bench.open
+
+    def open_probe(self: Any, batches: Batches, config: Config) -> Any:
+        probe = build(self, batches, config)
+        configs.append((config, probe.loader))
+        return probe
+
+    monkeypatch.setattr(bench, "open", open_probe)
+    return configs
+
+
+def photo_loader(photos: Path) -> sutler.Loader[Any]:
+    dataset = sutler.ImageFolder(photos, transform=T.RandomResizedCrop(32))
+    return sutler.Loader(dataset, batch_size=4, num_workers=1)
+
+
+class Brief:
+    """Samples that are there at once."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.001)
+        return index
+
+
+def test_two_changes_that_are_recommended_together_are_run_together(
+    forty_photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recommending(monkeypatch, 'num_workers=2, cache="1MiB"', "storage", {"workers": 2, "cache_bytes": 2**20})
+    configs = opened(monkeypatch, SutlerBench)
+    with photo_loader(forty_photos) as loader:
+        found = sutler.analyze(loader, 0.001, time=BRIEF, storage_mbps=10.0, verify=True)
+    assert [config for config, _ in configs if config.workers == 2 and config.cache_bytes]
+    assert found.recommendation.tried
+    assert "Tried here it gave" in found.recommendation.text
+    assert found.recommendation.gain != 2.0
+
+
+def test_more_cache_than_the_dataset_takes_is_run_as_well(
+    forty_photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recommending(monkeypatch, 'cache="1GiB"', "storage", {"cache_bytes": 2**30})
+    with photo_loader(forty_photos) as loader:
+        found = sutler.analyze(loader, 0.001, time=BRIEF, storage_mbps=10.0, verify=True)
+    everything = found.findings.what_if["cache"][-1]
+    assert everything.verified is not None
+    assert found.recommendation.tried
+    assert found.recommendation.gain == pytest.approx(everything.verified / found.findings.measured.value)
+
+
+@pytest.mark.parametrize("whose", ["native", "python", "torch"])
+def test_another_order_that_is_recommended_is_run(
+    whose: str, forty_photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    from sutler.analysis.torch_bench import TorchBench
+
+    code = "in_order=False" if whose == "torch" else 'order="ready"'
+    recommending(monkeypatch, code, "order", {})
+    configs = opened(monkeypatch, TorchBench if whose == "torch" else SutlerBench)
+    dataset: Any = Brief()
+    loader: Any
+    if whose == "torch":
+        loader = data.DataLoader(dataset, 4, num_workers=2)
+    elif whose == "python":
+        loader = sutler.Loader(dataset, 4, num_workers=2)
+    else:
+        loader = photo_loader(forty_photos)
+    found = sutler.analyze(loader, 0.001, time=BRIEF, verify=True)
+    if not hasattr(loader, "in_order"):
+        assert any("has no in_order" in warning for warning in found.warnings)
+        return
+    assert [config.out_of_order for config, built in configs if not built.in_order] == [True]
+    assert found.recommendation.tried
+    assert found.recommendation.gain != 2.0
+
+
+@pytest.mark.parametrize(
+    ("amounts", "why"),
+    [
+        ({"cores": 4096}, "it needs 4,096 cores, and this machine has"),
+        ({"storage_bytes_per_s": 1e12}, "nobody can make storage faster from here"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_run_is_said_not_to_have_been(
+    forty_photos: Path, monkeypatch: pytest.MonkeyPatch, amounts: dict[str, float], why: str
+) -> None:
+    recommending(monkeypatch, "", "processors", amounts)
+    with photo_loader(forty_photos) as loader:
+        found = sutler.analyze(loader, 0.001, time=BRIEF, verify=True)
+    assert not found.recommendation.tried
+    assert any(f"What is recommended was not tried: {why}" in warning for warning in found.warnings)

@@ -31,6 +31,9 @@ pub const MOSTLY_WAITING: f64 = 0.5;
 /// and what so many would bring is anybody's guess.
 const MORE_MAX: u32 = 4;
 
+/// Of more than so many times as many cores as there are nobody wants to know how many they are.
+const COUNTED_MAX: u32 = 1000;
+
 /// How the loader's code is written, so that what is recommended can be pasted there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -244,10 +247,13 @@ impl Facts {
             let wanted = cores_needed(each, HEADROOM * self.ingest.value.min(fetched));
             let cores = wanted.min(present.saturating_mul(MORE_MAX));
             if cores > present {
-                let short = if cores < wanted {
-                    format!(" (and even those are fewer than the {wanted} that the trainer has use for)")
-                } else {
-                    String::new()
+                let short = match wanted {
+                    wanted if wanted <= cores => String::new(),
+                    // A trainer without a step has use for millions.
+                    wanted if wanted > present.saturating_mul(COUNTED_MAX) => {
+                        " (and even those are fewer than the trainer has use for)".to_owned()
+                    }
+                    wanted => format!(" (and even those are fewer than the {wanted} that the trainer has use for)"),
                 };
                 candidates.push(Candidate {
                     change: Change { cores: Some(cores), ..Change::default() },
@@ -466,6 +472,8 @@ mod tests {
         let advice = far_behind.advise(Setting::Torch).unwrap();
         assert_eq!(advice.amounts.cores, Some(32), "no more than four times as many, and 500 would be");
         assert!(advice.change.contains("the 500 that"), "{advice:?}");
+        let without_step = Facts { ingest: Known::exactly(1e9), ..all_at_work };
+        assert!(without_step.advise(Setting::Torch).unwrap().change.contains("fewer than the trainer has use"));
     }
 
     #[test]
