@@ -67,18 +67,39 @@ def bulk_getter(dataset: Any) -> Callable[[list[Any]], list[Any]] | None:
 
 
 class WrongCountError(RuntimeError):
-    """`__getitems__` returned more or fewer samples than it was asked for."""
+    """`__getitems__` returned more or fewer samples than it was asked for, so nobody knows which is which."""
 
+    #: What it returned, and how many samples it was asked for; not known of an error that comes from a worker.
+    found: Any = None
+    asked: int | None = None
 
-def fetch_many(many: Callable[[list[Any]], Any], draws: list[Draw]) -> list[Any]:
-    """The samples of some draws in one call; there must be as many."""
-    found = fetch_batch(many, draws)
-    samples = found if hasattr(found, "__len__") and hasattr(found, "__getitem__") else list(found)
-    if len(samples) != len(draws):
-        raise WrongCountError(
-            f"__getitems__ returned {counted(len(samples), 'sample')} for {len(draws)} indices"
+    @classmethod
+    def of(cls, found: Any, asked: int) -> WrongCountError:
+        """The error about what was returned."""
+        told = f"__getitems__ returned {counted(len(found), 'sample')} for"
+        error = cls(
+            f"{told} 1 index"
+            if asked == 1
+            else f"{told} {asked} indices, and nobody can tell which of them return_ids=True should name. Return a "
+            'sample for each index; or leave return_ids out; or pass errors="skip", to have samples asked for one by '
+            "one where some are missing."
         )
+        error.found, error.asked = found, asked
+        return error
+
+
+def fetch_many(many: Callable[[list[Any]], Any], draws: list[Draw]) -> Any:
+    """The samples of some draws in one call; there must be as many."""
+    samples = fetch_samples(many, draws)
+    if len(samples) != len(draws):
+        raise WrongCountError.of(samples, len(draws))
     return samples
+
+
+def fetch_samples(many: Callable[[list[Any]], Any], draws: list[Draw]) -> Any:
+    """What `__getitems__` makes of some draws, be it as many samples or not; a generator is gone through."""
+    found = fetch_batch(many, draws)
+    return found if hasattr(found, "__len__") and hasattr(found, "__getitem__") else list(found)
 
 
 def fetch_batch(many: Callable[[list[Any]], Any], draws: list[Draw]) -> Any:

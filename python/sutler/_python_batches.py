@@ -20,6 +20,7 @@ from sutler._fetch import (
     collate_seed,
     fetch_batch,
     fetch_many,
+    fetch_samples,
     prepare_seed,
     sample_seed,
     samples_seed,
@@ -237,8 +238,10 @@ class InlineBatches:
         self._collation = _TrainerCollation(loader, epoch)
         self._single = not loader._batched()
         self._many = None if self._single else bulk_getter(loader.dataset)
-        self._fetch = fetch_many if self._collation.is_default else fetch_batch
         self._return_ids = loader.return_ids
+        self._fetch = fetch_batch
+        if self._collation.is_default:
+            self._fetch = fetch_many if self._return_ids else fetch_samples
         self._pin = make_pinner(loader.pin_memory, loader.device)
         self._policy = loader._policy
         self._allowed = loader._policy.allowed(samples)
