@@ -16,16 +16,18 @@ class Draw(NamedTuple):
 
     key: Any
     repeat: int = 0
+    #: What random numbers follow from instead of a key that cannot be pickled.
+    stand_in: Any = None
 
 
 def sample_seed(seed: int, epoch: int, draw: Draw) -> int:
     """The seed for one sample: the same in every process, whatever it is batched with."""
-    return int(_sutler.user_seed(seed, epoch, seed_number(draw.key), draw.repeat))
+    return int(_sutler.user_seed(seed, epoch, seed_number(_value(draw)), draw.repeat))
 
 
-def prepare_seed(key: Any) -> int:
+def prepare_seed(draw: Draw) -> int:
     """The seed for the deterministic part of a sample: the same in every epoch and every job."""
-    return int(_sutler.user_seed(0, 0, seed_number(("prepare", key))))
+    return int(_sutler.user_seed(0, 0, seed_number(("prepare", _value(draw)))))
 
 
 def samples_seed(seed: int, epoch: int, draws: list[Draw]) -> int:
@@ -38,9 +40,13 @@ def collate_seed(seed: int, epoch: int, draws: list[Draw]) -> int:
     return _seed_of_all("collate", seed, epoch, draws)
 
 
+def _value(draw: Draw) -> Any:
+    return draw.key if draw.stand_in is None else draw.stand_in
+
+
 def _seed_of_all(purpose: str, seed: int, epoch: int, draws: list[Draw]) -> int:
     repeats = [draw.repeat for draw in draws]
-    named = (purpose, *(draw.key for draw in draws), *(repeats if any(repeats) else ()))
+    named = (purpose, *map(_value, draws), *(repeats if any(repeats) else ()))
     return int(_sutler.user_seed(seed, epoch, seed_number(named)))
 
 

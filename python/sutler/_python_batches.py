@@ -272,7 +272,10 @@ class InlineBatches:
     def _next(self) -> tuple[Any, Progress] | None:
         # A batch that raises is gone, too: the next call goes on with the next one.
         for number, (numbers, progress) in self._batches:
-            draws = [Draw(self._keys.key(drawn), repeat) for drawn, repeat in map(_draws.split, numbers)]
+            draws = [
+                Draw(self._keys.key(drawn), repeat, self._keys.stand_in(drawn))
+                for drawn, repeat in map(_draws.split, numbers)
+            ]
             try:
                 with _moment.during(self._seed, self._epoch), generators_kept():
                     made = self._make(number, draws)
@@ -354,7 +357,7 @@ class InlineBatches:
         if copy is not None:
             prepared = _payload.load(memoryview(copy))
         else:
-            with seeded(prepare_seed(key)):
+            with seeded(prepare_seed(draw)):
                 prepared = parts.prepare(key)
             if self._cache is not None:  # before it is augmented, which may change it
                 head, views, size = pack(prepared, key)

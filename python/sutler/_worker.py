@@ -420,7 +420,7 @@ class Worker:
             prepared = _payload.load(memoryview(copy))
             self._prepared[step] = RECALLED
         else:
-            self._seed(prepare_seed(key))
+            self._seed(prepare_seed(draw))
             prepared = parts.prepare(key)
             if mark == NOT_KEPT:
                 self._prepared[step] = MADE

@@ -114,6 +114,11 @@ DIFFERENCES = {
         sutler="The trainer gets an error that says what cannot be pickled.",
         reason="A wait without end tells nobody what is wrong.",
     ),
+    "unpicklable_keys": Difference(
+        torch="Workers are never told of what a sampler draws that cannot be pickled, and the trainer waits for ever.",
+        sutler="It is a `TypeError` that shows what was drawn. Without workers such keys are served, as in PyTorch.",
+        reason="A wait without end tells nobody what is wrong.",
+    ),
     "conjugate_views": Difference(
         torch="In a worker the default collation fails for tensors that are conjugate or negative views of others, or "
         "that require gradients.",
