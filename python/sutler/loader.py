@@ -61,6 +61,9 @@ else:
 #: By how many batches a slow sample may be late at least, where nothing is said.
 LATENESS_MIN = 8
 
+#: The most samples that an epoch may have.
+SAMPLES_MAX = 2**32 - 1
+
 #: Attributes that an epoch's order rests on, so that PyTorch refuses to change them.
 FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
 
@@ -361,6 +364,20 @@ class Loader(Generic[BatchType_co]):
     def _collation(self) -> Callable[[Any], Any]:
         """What makes a batch of the samples of a dataset written in Python."""
         return self.collate_fn or default_collate(self.output, batched=self._batched())
+
+    def _rows(self) -> int:
+        """How many samples a batch has at most: ``batch_size``, or one more than an epoch has where that is less.
+
+        Some pass the largest number there is, to get all samples in one batch. The engine counts samples in 32 bits,
+        and of a native dataset memory is taken for as many as a batch may have.
+        """
+        rows = min(self.batch_size or 1, SAMPLES_MAX)
+        own_order = self._given_sampler is None  # what a sampler draws may be any number, whatever its length
+        return (
+            min(rows, len(self.sampler) + 1)
+            if own_order and isinstance(self._origin, NativeDataset)
+            else rows
+        )
 
     def _lateness(self) -> int | None:
         """By how many batches a sample may be late; ``None`` where batches are served in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -308,3 +309,29 @@ def test_keys_that_cannot_be_pickled_have_random_numbers_of_their_own() -> None:
     resumed = sutler.Loader(Calling(), batch_size=2, sampler=[*keys, keys[0]])
     resumed.load_state_dict(again.state_dict())
     assert first + [value for batch in resumed for value in batch.tolist()] == values
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("batch_size", [2**31, 2**32 - 1, 2**32, sys.maxsize])
+def test_a_batch_size_that_stands_for_everything(
+    load: Callable[..., Any], batch_size: int, workers: int
+) -> None:
+    everything = list(range(5))
+    for options in ({}, {"sampler": everything}, {"in_order": False}):
+        loader = load(Numbers(5), batch_size=batch_size, num_workers=workers, **options)
+        assert [sorted(batch.tolist()) for batch in loader] == [everything]
+        assert len(loader) == 1
+        assert loader.batch_size == batch_size
+    growing = list(range(5))
+    loader = load(growing, batch_size=batch_size, num_workers=workers)
+    assert [batch.tolist() for batch in loader] == [growing]
+    growing += [5, 6]
+    assert [batch.tolist() for batch in loader] == [growing]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_that_is_never_full_is_left_out(workers: int) -> None:
+    """PyTorch's sampler makes a list of so many iterators first, which takes all memory there is."""
+    loader = sutler.Loader(Numbers(5), batch_size=sys.maxsize, num_workers=workers, drop_last=True)
+    assert list(loader) == []
+    assert len(loader) == 0
