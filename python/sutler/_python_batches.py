@@ -76,6 +76,24 @@ def numpy_collate(values: list[Any], stack: Callable[[list[Any]], Any] = np.stac
     )
 
 
+def collate_copies_if_needed(function: Callable[[Any], Any], samples: Any) -> Any:
+    """Collates by default, also arrays that PyTorch refuses for a negative stride: pictures that are mirrored, mostly.
+
+    Between processes samples are copied, which leaves no such strides. So it must not matter whether there are workers.
+    """
+    try:
+        return function(samples)
+    except ValueError as error:
+        if "stride" not in str(error):
+            raise
+        refused = error
+    try:
+        plain = _payload.copied(samples)
+    except Exception:
+        raise refused from None
+    return function(plain)
+
+
 class _TrainerCollation:
     """Makes batches in the trainer's process; a function of the user's gets random numbers of its own for it."""
 
@@ -90,7 +108,7 @@ class _TrainerCollation:
         """The batch of some samples."""
         value = samples[0] if self._single else samples
         if self.is_default:
-            return self._function(value)
+            return collate_copies_if_needed(self._function, value)
         with seeded(collate_seed(self._seed, self._epoch, draws)):
             return self._function(value)
 

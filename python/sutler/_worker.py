@@ -484,10 +484,10 @@ class Worker:
 
     def _collate_by_default(self, samples: Any) -> Any:
         # Imported only here: few workers collate by default, and it may import PyTorch.
-        from sutler._python_batches import default_collate
+        from sutler._python_batches import collate_copies_if_needed, default_collate
 
         with as_if_no_worker():  # or PyTorch gets a file of shared memory for each tensor
-            return default_collate(self._options.output, batched=True)(samples)
+            return collate_copies_if_needed(default_collate(self._options.output, batched=True), samples)
 
     def _say_all_done(self, count: int, *where: int) -> None:
         """Answers for all samples of a batch that is made: the first brings it."""
@@ -560,11 +560,29 @@ class Worker:
             except _schema.Mismatch:
                 pass
             else:
-                self._say_done(step, 1, *(self._leave(others) if others else (0, 0)))
+                self._say_done(step, 1, *(self._leave_of(sample, others) if others else (0, 0)))
                 return
         if self._options.dense and not self._proposed:
             self._propose(sample)
-        self._say_done(step, 0, *self._leave(sample))
+        self._say_done(step, 0, *self._leave_of(sample, sample))
+
+    def _leave_of(self, sample: Any, value: Any) -> tuple[int, int]:
+        """Puts what there is to send of a sample into the mailbox."""
+        try:
+            return self._leave(value)
+        except (MemoryError, OSError):
+            raise
+        except Exception as error:
+            if not self._options.dense:
+                raise
+            self._collate_by_default(
+                [sample]
+            )  # what cannot be collated either is to raise what PyTorch raises
+            raise TypeError(
+                f"a sample can be collated but not pickled ({error}), and workers send samples, since several of them "
+                "share a batch. Leave out of it what cannot be pickled; or pass a collate_fn of your own, if only one "
+                "that calls default_collate: then workers collate, and send batches."
+            ) from error
 
     def _write(self, writer: SchemaWriter, sample: Any, offset: int, row: int) -> list[Any]:
         return writer.store(sample, offset, row)
