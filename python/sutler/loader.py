@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
@@ -26,6 +27,7 @@ from sutler._arguments import (
 )
 from sutler._backend import Backend, BatchSource, ProcessBackend, length_of, make_backend
 from sutler._beginning import begin_epoch
+from sutler._copying import arguments_of
 from sutler._data_pipes import is_data_pipe, shuffle_pipes
 from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
 from sutler._epoch import EpochIterator, Position
@@ -570,6 +572,18 @@ class Loader(Generic[BatchType_co]):
         raise TypeError(
             "a Loader holds threads and cannot be pickled; send its arguments and make it there, or use state_dict()"
         )
+
+    def __copy__(self) -> Loader[BatchType_co]:
+        """Another loader with the same arguments, which begins with epoch 0 and has threads and workers of its own."""
+        copied = type(self).__new__(type(self))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # whatever there is to say of the arguments was said
+            Loader.__init__(copied, **arguments_of(self))
+        for name in (
+            self.__dict__.keys() - copied.__dict__.keys()
+        ):  # what a class derived from this has besides
+            copied.__dict__[name] = self.__dict__[name]
+        return copied
 
     def __repr__(self) -> str:
         samples = length_of(self.dataset)

@@ -80,10 +80,10 @@ def test_tensors() -> None:
     [
         memoryview(b""),
         memoryview(b"abc"),
-        memoryview(np.arange(4, dtype=np.int32)),
-        memoryview(np.arange(9.0)[::-2]),
-        memoryview(np.arange(6).reshape(2, 3)),
-        memoryview(np.array(7)),
+        np.arange(4, dtype=np.int32).data,
+        np.arange(9.0)[::-2].data,
+        np.arange(6).reshape(2, 3).data,
+        np.array(7).data,
     ],
 )
 def test_views_of_memory(view: memoryview) -> None:

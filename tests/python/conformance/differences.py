@@ -149,7 +149,7 @@ DIFFERENCES = {
     ),
     "not_picklable": Difference(
         torch="A `DataLoader` can be pickled.",
-        sutler="A `Loader` cannot: `TypeError`, with the remedy.",
+        sutler="A `Loader` cannot: `TypeError`, with the remedy. `copy.copy` makes another with the same arguments.",
         reason="It holds threads, memory and worker processes; `state_dict()` is what a checkpoint needs.",
     ),
     "indices_are_ints": Difference(
