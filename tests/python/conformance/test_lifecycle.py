@@ -183,7 +183,7 @@ def test_copying_a_stream(load: Callable[..., Any]) -> None:
 
 
 def test_copying_a_class_of_the_users_own(loader_class: Any) -> None:
-    class Named(loader_class):  # type: ignore[misc]
+    class Named(loader_class):
         def __init__(self, name: str) -> None:
             super().__init__(Numbers(4), batch_size=2)
             self.name = name
