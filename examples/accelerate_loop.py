@@ -14,13 +14,13 @@ def main() -> None:
     """Trains for three epochs, then goes on once more from the middle of the second."""
     accelerator = Accelerator(gradient_accumulation_steps=2)
     if accelerator.is_main_process:
-        sutler.testing.make_photos("photos", count=64, classes=CLASSES, longer_side=64)
+        sutler.testing.make_photos("accelerate-photos", count=64, classes=CLASSES, longer_side=64)
     accelerator.wait_for_everyone()
 
     transform = T.Compose(
         [T.RandomResizedCrop(16), T.RandomHorizontalFlip(), T.ToDtype("float32", scale=True)]
     )
-    photos = sutler.ImageFolder("photos", transform=transform)
+    photos = sutler.ImageFolder("accelerate-photos", transform=transform)
     model = torch.nn.Sequential(
         torch.nn.Conv2d(3, 8, 3),
         torch.nn.AdaptiveAvgPool2d(1),

@@ -27,11 +27,11 @@ def train_step(parameters: Parameters, images: jax.Array, labels: jax.Array) -> 
 
 def main() -> None:
     """Trains for three epochs."""
-    sutler.testing.make_photos("photos", count=64, classes=CLASSES, longer_side=64)
+    sutler.testing.make_photos("jax-photos", count=64, classes=CLASSES, longer_side=64)
     transform = T.Compose(
         [T.RandomResizedCrop(16), T.RandomHorizontalFlip(), T.ToDtype("float32", scale=True)]
     )
-    photos = sutler.ImageFolder("photos", transform=transform)
+    photos = sutler.ImageFolder("jax-photos", transform=transform)
     # Batches of one size only: another one would be compiled anew.
     loader = sutler.Loader(photos, batch_size=8, shuffle=True, seed=1, drop_last=True, output="dlpack")
     parameters = {"weights": jnp.zeros((3, CLASSES)), "bias": jnp.zeros(CLASSES)}

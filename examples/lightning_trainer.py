@@ -47,10 +47,10 @@ def fit(checkpoint: Path | None = None) -> Classifier:
         [T.RandomResizedCrop(16), T.RandomHorizontalFlip(), T.ToDtype("float32", scale=True)]
     )
     train = sutler.Loader(
-        sutler.ImageFolder("photos", transform=transform), batch_size=8, shuffle=True, seed=1
+        sutler.ImageFolder("lightning-photos", transform=transform), batch_size=8, shuffle=True, seed=1
     )
     plain = T.Compose([T.Resize([16, 16]), T.ToDtype("float32", scale=True)])
-    validation = sutler.Loader(sutler.ImageFolder("photos", transform=plain), batch_size=8)
+    validation = sutler.Loader(sutler.ImageFolder("lightning-photos", transform=plain), batch_size=8)
     model = Classifier()
     trainer = Trainer(
         max_epochs=3,
@@ -66,7 +66,7 @@ def fit(checkpoint: Path | None = None) -> Classifier:
 
 
 if __name__ == "__main__":
-    sutler.testing.make_photos("photos", count=64, classes=CLASSES, longer_side=64)
+    sutler.testing.make_photos("lightning-photos", count=64, classes=CLASSES, longer_side=64)
     whole = fit()
     resumed = fit(checkpoint=Path("lightning-checkpoints/step=11.ckpt"))
     same = all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))

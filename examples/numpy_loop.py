@@ -17,7 +17,7 @@ def make_loader() -> sutler.Loader:
     transform = T.Compose(
         [T.RandomResizedCrop(16), T.RandomHorizontalFlip(), T.ToDtype("float32", scale=True)]
     )
-    photos = sutler.ImageFolder("photos", transform=transform)
+    photos = sutler.ImageFolder("numpy-photos", transform=transform)
     return sutler.Loader(photos, batch_size=8, shuffle=True, seed=1, output="numpy")
 
 
@@ -53,7 +53,7 @@ def train(epochs: int, stop_after: int | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sutler.testing.make_photos("photos", count=64, classes=CLASSES, longer_side=64)
+    sutler.testing.make_photos("numpy-photos", count=64, classes=CLASSES, longer_side=64)
     CHECKPOINT.unlink(missing_ok=True)
     train(epochs=3, stop_after=11)
     train(epochs=3)

@@ -37,7 +37,7 @@ def train(agent: str, number: int) -> None:
         [T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.ToDtype("float32", scale=True)]
     )
     loader = sutler.Loader(
-        sutler.ImageFolder("photos", transform=transform),
+        sutler.ImageFolder("search-photos", transform=transform),
         batch_size=20,
         shuffle=True,
         seed=number,
@@ -64,7 +64,7 @@ def train(agent: str, number: int) -> None:
 
 def main() -> None:
     """Starts the agent and the jobs, and prints what each of them saved."""
-    make_pictures(Path("photos"))
+    make_pictures(Path("search-photos"))
     with tempfile.TemporaryDirectory() as folder:
         socket = str(Path(folder) / "agent.sock")
         command = [sys.executable, "-m", "sutler", "serve", "--socket", socket, "--window", "0.1", "--json"]

@@ -20,13 +20,13 @@ def main() -> None:
     """Trains for two epochs, saves in the middle of the third, and goes on from there."""
     torch.distributed.init_process_group("gloo")
     if torch.distributed.get_rank() == 0:
-        sutler.testing.make_photos("photos", count=61, classes=CLASSES, longer_side=64)
+        sutler.testing.make_photos("ddp-photos", count=61, classes=CLASSES, longer_side=64)
     torch.distributed.barrier()
 
     transform = T.Compose(
         [T.RandomResizedCrop(16), T.RandomHorizontalFlip(), T.ToDtype("float32", scale=True)]
     )
-    photos = sutler.ImageFolder("photos", transform=transform)
+    photos = sutler.ImageFolder("ddp-photos", transform=transform)
     loader = sutler.Loader(photos, batch_size=8, shuffle=True, seed=1)
 
     model = DistributedDataParallel(

@@ -38,12 +38,12 @@ def make_trainer(**arguments: object) -> Trainer:
     return Trainer(
         model=model,
         args=transformers.TrainingArguments("transformers-checkpoints", **settings),
-        train_dataset=sutler.ImageFolder("photos", transform=transform),
+        train_dataset=sutler.ImageFolder("transformers-photos", transform=transform),
     )
 
 
 if __name__ == "__main__":
-    sutler.testing.make_photos("photos", count=64, classes=CLASSES, longer_side=64)
+    sutler.testing.make_photos("transformers-photos", count=64, classes=CLASSES, longer_side=64)
     whole = make_trainer()
     print(f"trained {whole.train().global_step} steps")
     resumed = make_trainer()

@@ -424,6 +424,11 @@ def place_in_job(rank: int | None, world_size: int | None) -> Callable[[], tuple
     return lambda: place
 
 
+def is_place_given(place: Callable[[], tuple[int, int]]) -> bool:
+    """Whether a user said where in a job this process is."""
+    return place is not _place_in_process_group
+
+
 def _place_in_process_group() -> tuple[int, int]:
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():

@@ -373,6 +373,8 @@ class ProcessBackend:
             init_fn=loader.worker_init_fn,
             trainer=os.getpid(),
             collate_batches=loader._collation() if loader._collates_in_workers() else None,
+            output=loader.output,
+            any_count=not loader.return_ids,
             leaves_out=self._policy.name != "raise",
             cache=self.cache() if wants_threads(loader.multiprocessing_context) else None,
             hand_over=self._hand_over,

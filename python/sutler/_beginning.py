@@ -80,7 +80,7 @@ def _plan_in_process(loader: Loader, position: Position, first: int) -> InlineBa
             seed=loader.seed,
             epoch=position.epoch,
             consumed=position.consumed,
-            batch_size=loader.batch_size or 1,
+            batch_size=loader._rows(),
             drop_last=loader.drop_last,
             rank=loader.rank,
             world_size=loader.world_size,
@@ -121,7 +121,7 @@ def _start_run(
     loader: Loader, position: Position, first: int
 ) -> tuple[_sutler.Run, _sutler.Job, Feed | None]:
     """Starts the native side of an epoch at a position."""
-    batch_size = loader.batch_size or 1
+    batch_size = loader._rows()
     at: dict[str, Any] = {"epoch": position.epoch, "consumed": position.consumed, "done": position.served}
     drawing = position.drawing
     if drawing is None:

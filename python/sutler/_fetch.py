@@ -16,16 +16,18 @@ class Draw(NamedTuple):
 
     key: Any
     repeat: int = 0
+    #: What random numbers follow from instead of a key that cannot be pickled.
+    stand_in: Any = None
 
 
 def sample_seed(seed: int, epoch: int, draw: Draw) -> int:
     """The seed for one sample: the same in every process, whatever it is batched with."""
-    return int(_sutler.user_seed(seed, epoch, seed_number(draw.key), draw.repeat))
+    return int(_sutler.user_seed(seed, epoch, seed_number(_value(draw)), draw.repeat))
 
 
-def prepare_seed(key: Any) -> int:
+def prepare_seed(draw: Draw) -> int:
     """The seed for the deterministic part of a sample: the same in every epoch and every job."""
-    return int(_sutler.user_seed(0, 0, seed_number(("prepare", key))))
+    return int(_sutler.user_seed(0, 0, seed_number(("prepare", _value(draw)))))
 
 
 def samples_seed(seed: int, epoch: int, draws: list[Draw]) -> int:
@@ -38,9 +40,13 @@ def collate_seed(seed: int, epoch: int, draws: list[Draw]) -> int:
     return _seed_of_all("collate", seed, epoch, draws)
 
 
+def _value(draw: Draw) -> Any:
+    return draw.key if draw.stand_in is None else draw.stand_in
+
+
 def _seed_of_all(purpose: str, seed: int, epoch: int, draws: list[Draw]) -> int:
     repeats = [draw.repeat for draw in draws]
-    named = (purpose, *(draw.key for draw in draws), *(repeats if any(repeats) else ()))
+    named = (purpose, *map(_value, draws), *(repeats if any(repeats) else ()))
     return int(_sutler.user_seed(seed, epoch, seed_number(named)))
 
 
@@ -67,18 +73,39 @@ def bulk_getter(dataset: Any) -> Callable[[list[Any]], list[Any]] | None:
 
 
 class WrongCountError(RuntimeError):
-    """`__getitems__` returned more or fewer samples than it was asked for."""
+    """`__getitems__` returned more or fewer samples than it was asked for, so nobody knows which is which."""
 
+    #: What it returned, and how many samples it was asked for; not known of an error that comes from a worker.
+    found: Any = None
+    asked: int | None = None
 
-def fetch_many(many: Callable[[list[Any]], Any], draws: list[Draw]) -> list[Any]:
-    """The samples of some draws in one call; there must be as many."""
-    found = fetch_batch(many, draws)
-    samples = found if hasattr(found, "__len__") and hasattr(found, "__getitem__") else list(found)
-    if len(samples) != len(draws):
-        raise WrongCountError(
-            f"__getitems__ returned {counted(len(samples), 'sample')} for {len(draws)} indices"
+    @classmethod
+    def of(cls, found: Any, asked: int) -> WrongCountError:
+        """The error about what was returned."""
+        told = f"__getitems__ returned {counted(len(found), 'sample')} for"
+        error = cls(
+            f"{told} 1 index"
+            if asked == 1
+            else f"{told} {asked} indices, and nobody can tell which of them return_ids=True should name. Return a "
+            'sample for each index; or leave return_ids out; or pass errors="skip", to have samples asked for one by '
+            "one where some are missing."
         )
+        error.found, error.asked = found, asked
+        return error
+
+
+def fetch_many(many: Callable[[list[Any]], Any], draws: list[Draw]) -> Any:
+    """The samples of some draws in one call; there must be as many."""
+    samples = fetch_samples(many, draws)
+    if len(samples) != len(draws):
+        raise WrongCountError.of(samples, len(draws))
     return samples
+
+
+def fetch_samples(many: Callable[[list[Any]], Any], draws: list[Draw]) -> Any:
+    """What `__getitems__` makes of some draws, be it as many samples or not; a generator is gone through."""
+    found = fetch_batch(many, draws)
+    return found if hasattr(found, "__len__") and hasattr(found, "__getitem__") else list(found)
 
 
 def fetch_batch(many: Callable[[list[Any]], Any], draws: list[Draw]) -> Any:

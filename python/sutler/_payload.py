@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import struct
+from types import MappingProxyType
 from typing import Any
 
 from sutler._tensors import is_plain
@@ -25,8 +26,20 @@ def _rebuild_tensor(buffer: Any, dtype: Any, shape: tuple[int, ...], numel: int)
     return torch.frombuffer(buffer, dtype=dtype, count=numel).reshape(shape)
 
 
+def _rebuild_view(buffer: Any, layout: Any, shape: Any) -> memoryview:
+    plain = memoryview(buffer).cast("B")
+    return plain.cast(layout) if len(shape) == 1 else plain.cast(layout, shape)
+
+
+def _rebuild_proxy(items: dict[Any, Any]) -> Any:
+    return MappingProxyType(items)
+
+
 class _Pickler(pickle.Pickler):
-    """Takes plain CPU tensors apart into a buffer and its shape; PyTorch's own way goes through a file format."""
+    """Takes plain CPU tensors apart into a buffer and its shape; PyTorch's own way goes through a file format.
+
+    Also takes two classes that can be collated and that `pickle` does not know.
+    """
 
     def reducer_override(self, value: Any) -> Any:
         if is_plain(value):
@@ -36,6 +49,10 @@ class _Pickler(pickle.Pickler):
             # NumPy lends memory and PyTorch does not; bytes are a type that both have.
             raw = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else b""
             return _rebuild_tensor, (pickle.PickleBuffer(raw), value.dtype, tuple(value.shape), value.numel())
+        if type(value) is memoryview:
+            return _rebuild_view, (pickle.PickleBuffer(value.tobytes()), value.format, value.shape)
+        if type(value) is MappingProxyType:
+            return _rebuild_proxy, (dict(value),)
         return NotImplemented
 
 
@@ -95,3 +112,11 @@ def load(source: memoryview, start: int = 0) -> Any:
     buffers = [source[place : place + size] for place, size in zip(places[::2], places[1::2], strict=True)]
     first = start + 16 + 16 * count
     return pickle.loads(source[first : first + length], buffers=buffers)
+
+
+def copied(value: Any) -> Any:
+    """An object as it comes out in another process: its arrays lie in memory front to back, however they did before."""
+    head, views, size = dump(value)
+    memory = memoryview(bytearray(size))
+    write(memory, head, views)
+    return load(memory)

@@ -20,6 +20,7 @@ from sutler._fetch import (
     collate_seed,
     fetch_batch,
     fetch_many,
+    fetch_samples,
     prepare_seed,
     sample_seed,
     samples_seed,
@@ -75,6 +76,24 @@ def numpy_collate(values: list[Any], stack: Callable[[list[Any]], Any] = np.stac
     )
 
 
+def collate_copies_if_needed(function: Callable[[Any], Any], samples: Any) -> Any:
+    """Collates by default, also arrays that PyTorch refuses for a negative stride: pictures that are mirrored, mostly.
+
+    Between processes samples are copied, which leaves no such strides. So it must not matter whether there are workers.
+    """
+    try:
+        return function(samples)
+    except ValueError as error:
+        if "stride" not in str(error):
+            raise
+        refused = error
+    try:
+        plain = _payload.copied(samples)
+    except Exception:
+        raise refused from None
+    return function(plain)
+
+
 class _TrainerCollation:
     """Makes batches in the trainer's process; a function of the user's gets random numbers of its own for it."""
 
@@ -89,7 +108,7 @@ class _TrainerCollation:
         """The batch of some samples."""
         value = samples[0] if self._single else samples
         if self.is_default:
-            return self._function(value)
+            return collate_copies_if_needed(self._function, value)
         with seeded(collate_seed(self._seed, self._epoch, draws)):
             return self._function(value)
 
@@ -237,8 +256,10 @@ class InlineBatches:
         self._collation = _TrainerCollation(loader, epoch)
         self._single = not loader._batched()
         self._many = None if self._single else bulk_getter(loader.dataset)
-        self._fetch = fetch_many if self._collation.is_default else fetch_batch
         self._return_ids = loader.return_ids
+        self._fetch = fetch_batch
+        if self._collation.is_default:
+            self._fetch = fetch_many if self._return_ids else fetch_samples
         self._pin = make_pinner(loader.pin_memory, loader.device)
         self._policy = loader._policy
         self._allowed = loader._policy.allowed(samples)
@@ -269,7 +290,10 @@ class InlineBatches:
     def _next(self) -> tuple[Any, Progress] | None:
         # A batch that raises is gone, too: the next call goes on with the next one.
         for number, (numbers, progress) in self._batches:
-            draws = [Draw(self._keys.key(drawn), repeat) for drawn, repeat in map(_draws.split, numbers)]
+            draws = [
+                Draw(self._keys.key(drawn), repeat, self._keys.stand_in(drawn))
+                for drawn, repeat in map(_draws.split, numbers)
+            ]
             try:
                 with _moment.during(self._seed, self._epoch), generators_kept():
                     made = self._make(number, draws)
@@ -351,7 +375,7 @@ class InlineBatches:
         if copy is not None:
             prepared = _payload.load(memoryview(copy))
         else:
-            with seeded(prepare_seed(key)):
+            with seeded(prepare_seed(draw)):
                 prepared = parts.prepare(key)
             if self._cache is not None:  # before it is augmented, which may change it
                 head, views, size = pack(prepared, key)

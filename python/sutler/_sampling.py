@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from sutler import _draws, _keys, _sutler
+from sutler import _draws, _sutler
 from sutler._draws import Draws
 from sutler._keys import KeyTable
 from sutler._selection import Numbers, Selection
@@ -216,7 +216,7 @@ class Drawing:
         self._samples += len(numbers)
         for number in numbers:
             keyed = self._keys is not None and number >= _sutler.FIRST_KEYED
-            value = _keys.by_value(self._keys.key(number)) if self._keys and keyed else b"%d" % number
+            value = self._keys.value(number) if self._keys and keyed else b"%d" % number
             self._hash.update(b"%d:" % len(value) + value)
 
     def _count(self, number: int) -> int:

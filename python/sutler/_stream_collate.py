@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sutler._python_batches import numpy_collate
+from sutler._python_batches import collate_copies_if_needed, numpy_collate
 from sutler._stream_memory import BatchMemory
 from sutler._tensors import is_plain
 from sutler._worker_info import as_if_no_worker
@@ -44,8 +44,12 @@ class TorchCollate(PlacedCollate):
         from torch.utils.data._utils import collate
 
         functions: Any = {**collate.default_collate_fn_map, torch.Tensor: self._stack}
+
+        def collated(plain: Any) -> Any:
+            return collate.collate(plain, collate_fn_map=functions)
+
         with as_if_no_worker():
-            return collate.collate(samples, collate_fn_map=functions)
+            return collate_copies_if_needed(collated, samples)
 
     def _stack(self, tensors: Any, *, collate_fn_map: Any = None) -> Any:
         import torch

@@ -8,12 +8,14 @@ import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sutler._backend import draw_seed
 from sutler._cuda import BATCHES_AHEAD, make_pinner
 from sutler._data_pipes import PipeOrders, common_seed, is_data_pipe
 from sutler._figures import TrainerFigures
+from sutler._python_batches import collate_copies_if_needed
 from sutler._stream_collate import NumpyCollate, TorchCollate
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_memory import HELD
@@ -293,6 +295,8 @@ def _worker_options(loader: Loader) -> StreamOptions:
     collate = loader._collation()
     if loader._collates_plainly():
         collate = TorchCollate() if loader.output == "torch" else NumpyCollate()
+    elif not loader._collates_in_workers():  # by default, too: single samples
+        collate = partial(collate_copies_if_needed, collate)
     on_the_way = 2 * BATCHES_AHEAD if loader.device is not None else 0
     return StreamOptions(
         worker=0,

@@ -14,6 +14,7 @@ def is_plain(value: Any) -> bool:
         and type(value) is torch.Tensor
         and value.device.type == "cpu"
         and value.layout == torch.strided
+        and not value.is_nested
         and not value.requires_grad
         and not value.is_quantized
         and not value.is_conj()

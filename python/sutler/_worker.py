@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import itertools
 import mmap
 import os
 import pickle
@@ -38,10 +39,11 @@ from sutler._fetch import (
     samples_seed,
 )
 from sutler._hand_over import Dropped, Turns, ends_as_others_do
+from sutler._output import Output
 from sutler._parts import Parts, pack, parts_of
 from sutler._schema_writer import SchemaWriter
 from sutler._seeding import seed_generators
-from sutler._worker_info import WorkerInfo, enter_worker, get_worker_info
+from sutler._worker_info import WorkerInfo, as_if_no_worker, enter_worker, get_worker_info
 from sutler._worker_rng import WorkerRng
 
 #: A mailbox begins with this many bytes; its first number is the worker's progress.
@@ -84,6 +86,10 @@ class WorkerOptions:
     traces: tuple[str, ...] = field(default=(), kw_only=True)
     #: What makes a batch of samples, where workers are to do that.
     collate_batches: Any = field(default=None, kw_only=True)
+    #: What batches are made of by default.
+    output: Output = field(default="torch", kw_only=True)
+    #: Whether a batch may have more or fewer samples than it was to have, where `__getitems__` returns that many.
+    any_count: bool = field(default=False, kw_only=True)
     #: Whether a batch is made without the samples that raised.
     leaves_out: bool = field(default=False, kw_only=True)
     #: The cache itself, for a worker that is a thread of the trainer.
@@ -114,6 +120,15 @@ class _Raised:
     """Takes the place of a sample that could not be had."""
 
     error: Exception
+
+
+def _is_of_other_count(sample: Any, asked: int) -> bool:
+    """Whether a sample could not be had because `__getitems__`, asked for so many, returned another number."""
+    return (
+        isinstance(sample, _Raised)
+        and isinstance(sample.error, WrongCountError)
+        and sample.error.asked == asked
+    )
 
 
 class Worker:
@@ -294,11 +309,26 @@ class Worker:
         # Where a worker died over a sample, what is left of its batch comes in parts, and the trainer collates.
         if whole_batch and self._options.collate_batches is not None:
             (offset,) = struct.unpack_from("<q", body, len(body) - count * ROW_BYTES)
-            if self._many is None or not self._answer_as_fetched(self._many, epoch, draws, offset):
-                one_by_one = self._samples(epoch, draws, numbers, marks, asks_after, together=False)
-                self._answer_batch(epoch, draws, list(one_by_one), offset)
+            raised = None
+            if self._many is not None:
+                raised = self._answer_as_fetched(self._many, epoch, draws, offset)
+                if raised is None:
+                    return
+            one_by_one = self._samples(
+                epoch, draws, numbers, marks, asks_after, together=False, raised=raised
+            )
+            self._answer_batch(epoch, draws, list(one_by_one), offset)
             return
-        samples = self._samples(epoch, draws, numbers, marks, asks_after, together=self._many is not None)
+        any_count = whole_batch and self._options.any_count and self._many is not None
+        samples = self._samples(
+            epoch, draws, numbers, marks, asks_after, together=self._many is not None, any_count=any_count
+        )
+        if any_count:
+            first = next(samples)
+            if _is_of_other_count(first, count):
+                self._answer_other_count(first.error.found, count)
+                return
+            samples = itertools.chain([first], samples)
         if late:
             finished = list(samples)
             self._say(b"W", b"")
@@ -324,8 +354,13 @@ class Worker:
         asks_after: int,
         *,
         together: bool,
+        any_count: bool = False,
+        raised: Exception | None = None,
     ) -> Iterator[Any]:
-        """The samples of an order one after the other, or what they raised; `together`: one call makes them all."""
+        """The samples of an order one after the other, or what they raised; `together`: one call makes them all.
+
+        `any_count`: the batch may also be made of more or fewer; `raised`: what a call for all of them raised before.
+        """
         _moment.enter(self._options.sample_seed, epoch)
         fetched: list[Any] | None = None
         if together and self._many is not None and len(draws) > 1:
@@ -334,9 +369,11 @@ class Worker:
             try:
                 fetched = fetch_many(self._many, draws)
             except WrongCountError as error:
-                fetched = [_Raised(error)] * len(draws)
-            except Exception:
-                fetched = None  # one by one, so that the error names its sample
+                # To leave samples out one has to know which, and so to ask for them one by one.
+                if any_count or not self._options.leaves_out:
+                    fetched = [_Raised(error)] * len(draws)
+            except Exception as error:
+                raised = error  # one by one, so that the error names its sample
         for step, draw in enumerate(draws):
             self._begin(draw.key)
             _moment.enter(self._options.sample_seed, epoch, draw.repeat)
@@ -348,6 +385,8 @@ class Worker:
                 self._steps[step] = turn.times
             else:
                 sample = self._get_or_raised(epoch, step, draw, numbers[step], mark, fetched)
+            if raised is not None and not self._options.leaves_out and _is_of_other_count(sample, 1):
+                sample = _Raised(raised)  # not this one is at fault: by itself it is just missing
             yield sample
             self._mark(step + 1)
 
@@ -381,7 +420,7 @@ class Worker:
             prepared = _payload.load(memoryview(copy))
             self._prepared[step] = RECALLED
         else:
-            self._seed(prepare_seed(key))
+            self._seed(prepare_seed(draw))
             prepared = parts.prepare(key)
             if mark == NOT_KEPT:
                 self._prepared[step] = MADE
@@ -415,8 +454,8 @@ class Worker:
 
     def _answer_as_fetched(
         self, many: Callable[[list[Any]], Any], epoch: int, draws: list[Draw], offset: int
-    ) -> bool:
-        """Answers for a batch that `__getitems__` made, collated; false where one of several samples is at fault."""
+    ) -> Exception | None:
+        """Answers for a batch that `__getitems__` made, collated; or tells what it raised over one of several."""
         _moment.enter(self._options.sample_seed, epoch)
         self._begin(draws[0].key)
         self._seed(samples_seed(self._options.sample_seed, epoch, draws))
@@ -424,16 +463,37 @@ class Worker:
             fetched = fetch_batch(many, draws)
         except Exception as error:
             if len(draws) > 1:
-                return False
+                return error
             self._say_raised(error)
-            return True
+            return None
         self._seed(collate_seed(self._options.sample_seed, epoch, draws))
-        where = self._leave_batch(fetched, offset)
-        for step in range(len(draws)):
-            self._say_done(step, *where)
-            where = (0, 0, 0)
-        self._mark(len(draws))
-        return True
+        self._say_all_done(len(draws), *self._leave_batch(fetched, offset))
+        return None
+
+    def _answer_other_count(self, samples: Any, count: int) -> None:
+        """Answers for a batch of `count` samples for which `__getitems__` returned another number: collated here.
+
+        The rows of the batch's memory belong to the samples that were asked for, and which are there is not known.
+        """
+        try:
+            batch = self._collate_by_default(samples)
+            where = self._leave(Collated(batch))
+        except Exception as error:
+            where = self._leave(NotCollated(self._describe(error)))
+        self._say_all_done(count, 0, *where)
+
+    def _collate_by_default(self, samples: Any) -> Any:
+        # Imported only here: few workers collate by default, and it may import PyTorch.
+        from sutler._python_batches import collate_copies_if_needed, default_collate
+
+        with as_if_no_worker():  # or PyTorch gets a file of shared memory for each tensor
+            return collate_copies_if_needed(default_collate(self._options.output, batched=True), samples)
+
+    def _say_all_done(self, count: int, *where: int) -> None:
+        """Answers for all samples of a batch that is made: the first brings it."""
+        for step in range(count):
+            self._say_done(step, *(where if step == 0 else (0, 0, 0)))
+        self._mark(count)
 
     def _answer_batch(self, epoch: int, draws: list[Draw], samples: list[Any], offset: int) -> None:
         """Answers for all samples of a batch: the first good one brings the whole batch, collated."""
@@ -500,11 +560,29 @@ class Worker:
             except _schema.Mismatch:
                 pass
             else:
-                self._say_done(step, 1, *(self._leave(others) if others else (0, 0)))
+                self._say_done(step, 1, *(self._leave_of(sample, others) if others else (0, 0)))
                 return
         if self._options.dense and not self._proposed:
             self._propose(sample)
-        self._say_done(step, 0, *self._leave(sample))
+        self._say_done(step, 0, *self._leave_of(sample, sample))
+
+    def _leave_of(self, sample: Any, value: Any) -> tuple[int, int]:
+        """Puts what there is to send of a sample into the mailbox."""
+        try:
+            return self._leave(value)
+        except (MemoryError, OSError):
+            raise
+        except Exception as error:
+            if not self._options.dense:
+                raise
+            self._collate_by_default(
+                [sample]
+            )  # what cannot be collated either is to raise what PyTorch raises
+            raise TypeError(
+                f"a sample can be collated but not pickled ({error}), and workers send samples, since several of them "
+                "share a batch. Leave out of it what cannot be pickled; or pass a collate_fn of your own, if only one "
+                "that calls default_collate: then workers collate, and send batches."
+            ) from error
 
     def _write(self, writer: SchemaWriter, sample: Any, offset: int, row: int) -> list[Any]:
         return writer.store(sample, offset, row)

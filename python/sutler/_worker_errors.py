@@ -58,7 +58,7 @@ def rebuild(data: bytes | Raised) -> BaseException:
     raised = data if isinstance(data, Raised) else _read(data)
     cls = raised.cls
     message: Any = f"Caught {cls.__name__} in DataLoader {raised.where}.\nOriginal {raised.text}"
-    if isinstance(cls, type) and issubclass(cls, StopIteration | StopAsyncIteration):
+    if isinstance(cls, type) and issubclass(cls, StopIteration):
         cls = RuntimeError  # it would pass for the end of the epoch
     if cls is KeyError:
         message = _KeyErrorMessage(message)

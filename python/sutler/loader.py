@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
@@ -26,6 +27,7 @@ from sutler._arguments import (
 )
 from sutler._backend import Backend, BatchSource, ProcessBackend, length_of, make_backend
 from sutler._beginning import begin_epoch
+from sutler._copying import arguments_of
 from sutler._data_pipes import is_data_pipe, shuffle_pipes
 from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
 from sutler._epoch import EpochIterator, Position
@@ -60,6 +62,9 @@ else:
 
 #: By how many batches a slow sample may be late at least, where nothing is said.
 LATENESS_MIN = 8
+
+#: The most samples that an epoch may have.
+SAMPLES_MAX = 2**32 - 1
 
 #: Attributes that an epoch's order rests on, so that PyTorch refuses to change them.
 FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
@@ -377,6 +382,20 @@ class Loader(Generic[BatchType_co]):
         """What makes a batch of the samples of a dataset written in Python."""
         return self.collate_fn or default_collate(self.output, batched=self._batched())
 
+    def _rows(self) -> int:
+        """How many samples a batch has at most: ``batch_size``, or one more than an epoch has where that is less.
+
+        Some pass the largest number there is, to get all samples in one batch. The engine counts samples in 32 bits,
+        and of a native dataset memory is taken for as many as a batch may have.
+        """
+        rows = min(self.batch_size or 1, SAMPLES_MAX)
+        own_order = self._given_sampler is None  # what a sampler draws may be any number, whatever its length
+        return (
+            min(rows, len(self.sampler) + 1)
+            if own_order and isinstance(self._origin, NativeDataset)
+            else rows
+        )
+
     def _lateness(self) -> int | None:
         """By how many batches a sample may be late; ``None`` where batches are served in order."""
         return None if self.order == "strict" else self.lateness
@@ -568,6 +587,18 @@ class Loader(Generic[BatchType_co]):
         raise TypeError(
             "a Loader holds threads and cannot be pickled; send its arguments and make it there, or use state_dict()"
         )
+
+    def __copy__(self) -> Loader[BatchType_co]:
+        """Another loader with the same arguments, which begins with epoch 0 and has threads and workers of its own."""
+        copied = type(self).__new__(type(self))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # whatever there is to say of the arguments was said
+            Loader.__init__(copied, **arguments_of(self))
+        for name in (
+            self.__dict__.keys() - copied.__dict__.keys()
+        ):  # what a class derived from this has besides
+            copied.__dict__[name] = self.__dict__[name]
+        return copied
 
     def __repr__(self) -> str:
         samples = length_of(self.dataset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import multiprocessing
 import warnings
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import sutler
 from sutler import Loader
+from sutler._copying import arguments_of
 
 torch = pytest.importorskip("torch")
 torch_data = pytest.importorskip("torch.utils.data")
@@ -361,7 +363,8 @@ def test_more_threads_or_memory_than_there_is_is_an_error_and_not_a_crash(
     augmented: sutler.ImageFolder,
 ) -> None:
     with pytest.raises(MemoryError, match="lower batch_size or prefetch_factor"):
-        next(iter(Loader(augmented, batch_size=2**40)))
+        # What a sampler may draw, unlike what an epoch of the loader's own has, could fill such a batch.
+        next(iter(Loader(augmented, batch_size=2**40, sampler=range(41))))
 
 
 def test_a_loader_cannot_be_pickled_and_says_what_to_do(augmented: sutler.ImageFolder) -> None:
@@ -369,3 +372,57 @@ def test_a_loader_cannot_be_pickled_and_says_what_to_do(augmented: sutler.ImageF
 
     with pytest.raises(TypeError, match=r"use state_dict\(\)"):
         pickle.dumps(Loader(augmented))
+
+
+def test_a_copy_has_all_arguments(augmented: sutler.ImageFolder) -> None:
+    given: dict[str, Any] = {
+        "dataset": augmented,
+        "batch_size": 3,
+        "shuffle": True,
+        "num_workers": 1,
+        "drop_last": True,
+        "timeout": 7,
+        "prefetch_factor": 5,
+        "order": "ready",
+        "lateness": 9,
+        "overlap_epochs": True,
+        "seed": 11,
+        "rank": 1,
+        "world_size": 2,
+        "cache": "1MiB",
+        "errors": sutler.Errors(max=3),
+        "return_ids": True,
+        "output": "numpy",
+        "channels_last": True,
+    }
+    loader = sutler.Loader(**given)
+    copied = copy.copy(loader)
+    for name in {*given} - {"cache"}:
+        assert getattr(copied, name) == given[name], name
+    assert copied.cache == loader.cache
+    for batches in zip(loader, copied, strict=True):
+        assert sorted(batches[0][2].tolist()) == sorted(batches[1][2].tolist())
+    assert copied._room is not loader._room
+    loader.close()
+    assert next(iter(copied)) is not None
+
+
+def test_what_a_loader_chose_itself_its_copy_chooses_anew(augmented: sutler.ImageFolder) -> None:
+    with sutler.Loader(augmented, num_workers="auto", output="numpy") as loader:
+        arguments = arguments_of(loader)
+        assert arguments["num_workers"] == "auto"
+        assert {"prefetch_factor", "lateness", "rank", "world_size"}.isdisjoint(arguments)
+        loader.num_workers = 1
+        assert copy.copy(loader).num_workers == 1
+    loader = sutler.Loader([1, 2], num_workers=1, prefetch_factor=3, persistent_workers=True)
+    loader.num_workers = 0
+    assert copy.copy(loader).num_workers == 0
+
+
+def test_every_argument_is_known_to_who_copies(augmented: sutler.ImageFolder) -> None:
+    drawing = sutler.Loader(
+        [1, 2], batch_sampler=[[0]], num_workers=1, prefetch_factor=1, order="ready", lateness=1
+    )
+    own = sutler.Loader(augmented, rank=0, world_size=1)
+    known = {*arguments_of(drawing), *arguments_of(own), "in_order"}  # which order= says
+    assert known == set(inspect.signature(sutler.Loader).parameters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -210,6 +211,21 @@ def test_indices_that_change_count_from_the_next_epoch_on(augmented: sutler.Imag
         indices.append(30)
         assert len(loader) == 1
         assert [len(labels) for _, labels in loader] == [3]
+
+
+@pytest.mark.parametrize("order", ["strict", "ready"])
+def test_a_batch_size_that_stands_for_everything(augmented: sutler.ImageFolder, order: Any) -> None:
+    indices = [3, 1]
+    subset = Subset(augmented, indices)
+    with sutler.Loader(subset, sys.maxsize, return_ids=True, order=order) as loader:
+        for more in ([], [9, 8, 7, 6, 5]):
+            indices += more
+            expected = sorted(served(sutler.Loader(subset, 100, return_ids=True)))
+            loader.set_epoch(0)
+            batches = list(loader)
+            assert len(batches) == len(loader) == 1
+            assert sorted(served(batches)) == expected
+    assert list(sutler.Loader(subset, sys.maxsize, drop_last=True)) == []
 
 
 def test_an_index_that_is_none_is_refused_when_the_loader_is_made(augmented: sutler.ImageFolder) -> None:

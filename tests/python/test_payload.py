@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,30 @@ def test_tensors() -> None:
         assert torch.equal(each.to_dense() if each.is_sparse else each, expected.to_dense())
     memory[:] = bytes(len(memory))
     assert found[0].tolist() == [[0, 0, 0], [0, 0, 0]], "a plain tensor is a view"
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        memoryview(b""),
+        memoryview(b"abc"),
+        np.arange(4, dtype=np.int32).data,
+        np.arange(9.0)[::-2].data,
+        np.arange(6).reshape(2, 3).data,
+        np.array(7).data,
+    ],
+)
+def test_views_of_memory(view: memoryview) -> None:
+    found, _ = there_and_back([view])
+    assert type(found[0]) is memoryview
+    assert (found[0].format, found[0].shape) == (view.format, view.shape)
+    assert found[0].tolist() == view.tolist()
+
+
+def test_mappings_that_cannot_be_changed() -> None:
+    found, _ = there_and_back(MappingProxyType({"a": 1}))
+    assert type(found) is MappingProxyType
+    assert found == {"a": 1}
 
 
 def test_what_cannot_be_pickled_is_an_error() -> None:

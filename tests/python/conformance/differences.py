@@ -114,6 +114,23 @@ DIFFERENCES = {
         sutler="The trainer gets an error that says what cannot be pickled.",
         reason="A wait without end tells nobody what is wrong.",
     ),
+    "unpicklable_keys": Difference(
+        torch="Workers are never told of what a sampler draws that cannot be pickled, and the trainer waits for ever.",
+        sutler="It is a `TypeError` that shows what was drawn. Without workers such keys are served, as in PyTorch.",
+        reason="A wait without end tells nobody what is wrong.",
+    ),
+    "samples_are_sent": Difference(
+        torch="The default collation runs in the workers, so samples of a class that is registered in "
+        "`default_collate_fn_map` need not be picklable.",
+        sutler="It runs in the trainer, so they have to be; an error says what is not. A `collate_fn` of your own, be "
+        "it one that just calls `default_collate`, runs in the workers.",
+        reason="Several workers share a batch, and arrays and numbers are written into its memory at once.",
+    ),
+    "negative_strides": Difference(
+        torch="The default collation refuses arrays with negative strides, such as mirrored pictures: `ValueError`.",
+        sutler="They are collated, with and without workers.",
+        reason="Their values are copied into the batch, so that it makes no difference how they lay in memory.",
+    ),
     "conjugate_views": Difference(
         torch="In a worker the default collation fails for tensors that are conjugate or negative views of others, or "
         "that require gradients.",
@@ -132,7 +149,7 @@ DIFFERENCES = {
     ),
     "not_picklable": Difference(
         torch="A `DataLoader` can be pickled.",
-        sutler="A `Loader` cannot: `TypeError`, with the remedy.",
+        sutler="A `Loader` cannot: `TypeError`, with the remedy. `copy.copy` makes another with the same arguments.",
         reason="It holds threads, memory and worker processes; `state_dict()` is what a checkpoint needs.",
     ),
     "indices_are_ints": Difference(

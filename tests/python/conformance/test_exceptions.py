@@ -231,6 +231,13 @@ def test_stop_iteration_from_a_sample(
         assert processes.in_a_child(lambda: flat(loader)) == [0, 1]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_stop_async_iteration_from_a_sample(load: Callable[..., Any], workers: int) -> None:
+    loader = load(Raising(6, 2, lambda: StopAsyncIteration("nothing awaits")), num_workers=workers)
+    with raises(StopAsyncIteration, match="nothing awaits"):
+        flat(loader)
+
+
 def test_an_exception_in_the_trainers_own_loop(load: Callable[..., Any]) -> None:
     for workers in (0, 2):
         with raises(PlainError, match="the trainer's own"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import multiprocessing
 import pickle
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from . import processes
-from .datasets import Numbers, Places, flat
+from .datasets import Numbers, Places, Stream, flat
 
 
 @pytest.fixture(params=[0, 2], ids=["main", "workers"])
@@ -149,3 +150,44 @@ def test_pickling(load: Callable[..., Any], differs: Callable[[str], bool]) -> N
             pickle.dumps(loader)
     else:
         assert flat(pickle.loads(pickle.dumps(loader))) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 2},
+        {"batch_size": 3, "drop_last": True, "collate_fn": list},
+        {"batch_size": None},
+        {"batch_size": 2, "sampler": [3, 1, 0]},
+        {"batch_sampler": [[3, 1], [0]]},
+    ],
+    ids=["plain", "collate_fn", "single", "sampler", "batch_sampler"],
+)
+def test_copying(load: Callable[..., Any], workers: int, options: dict[str, Any]) -> None:
+    loader = load(Numbers(5), num_workers=workers, **options)
+    copied = copy.copy(loader)
+    assert type(copied) is type(loader)
+    assert copied.dataset is loader.dataset
+    for name in ("batch_size", "num_workers", "collate_fn", "drop_last", "timeout", "prefetch_factor"):
+        assert getattr(copied, name) == getattr(loader, name)
+    expected = [str(batch) for batch in loader]
+    assert [str(batch) for batch in copied] == expected
+    del loader
+    assert [str(batch) for batch in copied] == expected
+
+
+def test_copying_a_stream(load: Callable[..., Any]) -> None:
+    for workers in (0, 1):
+        assert flat(copy.copy(load(Stream(5), batch_size=2, num_workers=workers))) == [0, 1, 2, 3, 4]
+
+
+def test_copying_a_class_of_the_users_own(loader_class: Any) -> None:
+    class Named(loader_class):
+        def __init__(self, name: str) -> None:
+            super().__init__(Numbers(4), batch_size=2)
+            self.name = name
+
+    copied = copy.copy(Named("mine"))
+    assert copied.name == "mine"
+    assert flat(copied) == [0, 1, 2, 3]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+import sutler
 import torch
 from torch.utils.data import (
     BatchSampler,
@@ -19,6 +21,7 @@ from torch.utils.data import (
 )
 
 from .datasets import BulkIndexed, Computed, Listed, Numbers, flat
+from .expect import raises
 
 
 def generator(seed: int) -> torch.Generator:
@@ -256,3 +259,79 @@ def test_what_a_sampler_draws_from_pytorch_s_generator_is_what_it_draws_for_pyto
         return flat(loader) + flat(loader) + [int(torch.randint(1000, ()))]
 
     assert draw(load) == draw(torch.utils.data.DataLoader)
+
+
+class Calling:
+    """What a sampler draws are functions, and the dataset calls them."""
+
+    def __getitem__(self, key: Callable[[], Any]) -> Any:
+        return key()
+
+
+def test_keys_need_not_be_picklable_without_workers(load: Callable[..., Any]) -> None:
+    keys: list[Any] = [lambda: 1, lambda: 2, lambda: 3]
+    loader = load(Calling(), batch_size=2, sampler=[*keys, keys[0]])
+    for _ in range(2):
+        assert [batch.tolist() for batch in loader] == [[1, 2], [3, 1]]
+    loader = load(Calling(), batch_sampler=[keys[:2], keys[2:]], collate_fn=list)
+    assert list(loader) == [[1, 2], [3]]
+    assert list(load(Calling(), batch_size=None, sampler=keys)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("named", ["sampler", "batch_sampler"])
+def test_keys_that_workers_cannot_be_told(
+    load: Callable[..., Any],
+    differs: Callable[[str], bool],
+    named: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    says_so = differs("unpicklable_keys")
+    keys: list[Any] = [lambda: 1, lambda: 2]
+    drawn = keys if named == "sampler" else [keys]
+    loader = load(Calling(), **{named: drawn}, num_workers=1, timeout=0 if says_so else 3)
+    if says_so:
+        for _ in range(2):
+            with raises(TypeError, match=r"the sampler drew <function .*cannot be pickled.*num_workers=0"):
+                list(loader)
+    else:
+        with raises(RuntimeError, match="timed out"):
+            list(loader)
+    capfd.readouterr()  # the trainer's feeder thread prints a traceback
+
+
+def test_keys_that_cannot_be_pickled_have_random_numbers_of_their_own() -> None:
+    keys: list[Any] = [lambda: float(torch.rand(())) for _ in range(3)]
+    loader = sutler.Loader(Calling(), batch_size=2, sampler=[*keys, keys[0]])
+    values = [value for batch in loader for value in batch.tolist()]
+    assert len(set(values)) == 4
+    again = sutler.Loader(Calling(), batch_size=2, sampler=[*keys, keys[0]])
+    first = next(iter(again)).tolist()
+    resumed = sutler.Loader(Calling(), batch_size=2, sampler=[*keys, keys[0]])
+    resumed.load_state_dict(again.state_dict())
+    assert first + [value for batch in resumed for value in batch.tolist()] == values
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("batch_size", [2**31, 2**32 - 1, 2**32, sys.maxsize])
+def test_a_batch_size_that_stands_for_everything(
+    load: Callable[..., Any], batch_size: int, workers: int
+) -> None:
+    everything = list(range(5))
+    for options in ({}, {"sampler": everything}, {"in_order": False}):
+        loader = load(Numbers(5), batch_size=batch_size, num_workers=workers, **options)
+        assert [sorted(batch.tolist()) for batch in loader] == [everything]
+        assert len(loader) == 1
+        assert loader.batch_size == batch_size
+    growing = list(range(5))
+    loader = load(growing, batch_size=batch_size, num_workers=workers)
+    assert [batch.tolist() for batch in loader] == [growing]
+    growing += [5, 6]
+    assert [batch.tolist() for batch in loader] == [growing]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_that_is_never_full_is_left_out(workers: int) -> None:
+    """PyTorch's sampler makes a list of so many iterators first, which takes all memory there is."""
+    loader = sutler.Loader(Numbers(5), batch_size=sys.maxsize, num_workers=workers, drop_last=True)
+    assert list(loader) == []
+    assert len(loader) == 0

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sutler import _payload
+from torch.utils.data import IterableDataset, default_collate, default_convert
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from .datasets import Computed, Listed, Numbers, flat
 from .expect import raises
+
+
+class IteratedOnce(IterableDataset[Any]):
+    """A stream of samples that were made beforehand."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.samples)
 
 
 class Marked(torch.Tensor):
@@ -72,6 +85,34 @@ def test_arrays_that_cannot_be_written_to(load: Callable[..., Any], workers: int
     array.setflags(write=False)
     batches = list(load(Listed([array] * 4), batch_size=2, num_workers=workers))
     assert [batch.tolist() for batch in batches] == [[[0, 1, 2, 3]] * 2] * 2
+
+
+def mirrored() -> list[Any]:
+    array = np.arange(6.0).reshape(2, 3)
+    return [array[:, ::-1], {"picture": array[::-1], "label": 1}, (array[::-1, ::-1], "text")]
+
+
+@pytest.mark.parametrize("sample", mirrored(), ids=["array", "dict", "tuple"])
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_negative_strides(
+    load: Callable[..., Any],
+    workers: int,
+    differs: Callable[[str], bool],
+    sample: Any,
+    batch_size: int | None,
+) -> None:
+    loader = load(Listed([sample] * 4), batch_size=batch_size, num_workers=workers)
+    stream = load(IteratedOnce([sample] * 4), batch_size=batch_size, num_workers=workers)
+    if not differs("negative_strides"):
+        for refused in (loader, stream):
+            with raises(ValueError, match="negative"):
+                list(refused)
+        return
+    convert = default_convert if batch_size is None else default_collate
+    plain = _payload.copied(sample)
+    expected = str(convert(plain if batch_size is None else [plain] * 2))
+    for served in (loader, stream):
+        assert [str(batch) for batch in served] == [expected] * (4 if batch_size is None else 2)
 
 
 def test_conjugate_and_negative_views(
@@ -167,6 +208,71 @@ def test_a_sample_that_cannot_be_pickled(
         with raises(RuntimeError, match="DataLoader timed out after 3 seconds"):
             list(loader)
     capfd.readouterr()  # the worker's feeder thread prints a traceback
+
+
+def test_views_of_memory_are_collated(load: Callable[..., Any], workers: int) -> None:
+    views = [memoryview(bytes([at, at + 1])) for at in range(4)]
+    batches = list(load(Listed(views), batch_size=2, num_workers=workers))
+    assert [[column.tolist() for column in batch] for batch in batches] == [
+        [[0, 1], [1, 2]],
+        [[2, 3], [3, 4]],
+    ]
+    wide = [{"view": np.arange(6, dtype=np.float64).data[::2], "number": at} for at in range(2)]
+    (batch,) = load(Listed(wide), batch_size=2, num_workers=workers)
+    assert [column.tolist() for column in batch["view"]] == [[0.0, 0.0], [2.0, 2.0], [4.0, 4.0]]
+
+
+class Sealed:
+    """Can be collated, with the function that is registered for it, and not pickled."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+        self.get = lambda: value
+
+
+def test_samples_of_a_registered_class_that_cannot_be_pickled(
+    load: Callable[..., Any],
+    workers: int,
+    differs: Callable[[str], bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def values(batch: list[Sealed], *, collate_fn_map: Any = None) -> torch.Tensor:
+        return torch.tensor([sealed.value for sealed in batch])
+
+    monkeypatch.setitem(default_collate_fn_map, Sealed, values)
+    dataset = Computed(4, lambda index: {"sealed": Sealed(index), "index": index})
+    loader = load(dataset, batch_size=2, num_workers=workers)
+    if workers and differs("samples_are_sent"):
+        with raises(TypeError, match="can be collated but not pickled"):
+            list(loader)
+    else:
+        assert [batch["sealed"].tolist() for batch in loader] == [[0, 1], [2, 3]]
+    # What the message says to do.
+    own = load(
+        dataset, batch_size=2, num_workers=workers, collate_fn=lambda samples: default_collate(samples)
+    )
+    assert [batch["sealed"].tolist() for batch in own] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: lambda: 1, TypeError, "default_collate: batch must contain"),
+        (lambda: (torch.ones(2), lambda: 1), TypeError, "default_collate: batch must contain"),
+        (
+            lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+            RuntimeError,
+            "nested tensors are not currently supported by the default collate_fn",
+        ),
+    ],
+    ids=["function", "function in a tuple", "nested tensor"],
+)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_what_can_neither_be_collated_nor_sent(
+    load: Callable[..., Any], workers: int, make: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    with raises(error, match=message):
+        list(load(Listed([make()] * 4), batch_size=2, num_workers=workers))
 
 
 def test_two_thousand_small_samples_take_no_absurd_time(load: Callable[..., Any]) -> None:

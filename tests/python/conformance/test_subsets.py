@@ -11,7 +11,8 @@ import sutler
 import torch
 from torch.utils.data import ChainDataset, ConcatDataset, StackDataset, Subset, TensorDataset, random_split
 
-from .datasets import Bulk, Numbers, Stream, flat
+from .datasets import Bulk, Numbers, PlainError, Stream, flat
+from .expect import raises
 
 
 @pytest.fixture(params=[0, 2], ids=["main", "workers"])
@@ -123,11 +124,95 @@ def test_a_generator_of_samples_can_be_collated(load: Callable[..., Any], worker
     assert list(loader) == [[0, 1], [4, 9], [16]]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_samples_that_are_missing_are_counted_for_the_whole_batch(workers: int) -> None:
-    class Fewer(Numbers):
-        def __getitems__(self, indices: list[int]) -> Any:
-            return indices[:-1]
+class Filtering(Numbers):
+    """Leaves some samples out where several are asked for, as datasets with bad records do."""
 
-    with pytest.raises(RuntimeError, match="__getitems__ returned 3 samples for 4 indices"):
-        list(sutler.Loader(Fewer(8), batch_size=4, num_workers=workers))
+    def __init__(self, count: int, missing: tuple[int, ...], bad: int | None = None) -> None:
+        super().__init__(count)
+        self.missing = missing
+        self.bad = bad
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        if self.bad in indices:
+            raise PlainError(f"index {self.bad} is bad")
+        return [index for index in indices if index not in self.missing]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("collate", [None, list], ids=["default", "collate_fn"])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_getitems_may_leave_samples_out(
+    load: Callable[..., Any], workers: int, collate: Any, in_order: bool
+) -> None:
+    dataset = Filtering(10, missing=(3, 4, 5, 6))
+    loader = load(dataset, batch_size=4, num_workers=workers, collate_fn=collate, in_order=in_order)
+    for _ in range(2):
+        batches = [[int(value) for value in batch] for batch in loader]
+        assert (batches if in_order else sorted(batches)) == [[0, 1, 2], [7], [8, 9]]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_getitems_may_return_more_than_it_was_asked_for(load: Callable[..., Any], workers: int) -> None:
+    class Doubling(Numbers):
+        def __getitems__(self, indices: list[int]) -> Any:
+            return [(value, torch.full((3,), value)) for index in indices for value in (index, -index)]
+
+    for batch_size in (1, 2):
+        batches = list(load(Doubling(3), batch_size=batch_size, num_workers=workers))
+        assert [value for batch in batches for value in batch[0].tolist()] == [0, 0, 1, -1, 2, -2]
+        assert all(batch[1].shape == (len(batch[0]), 3) for batch in batches)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_getitems_that_leaves_a_whole_batch_out(load: Callable[..., Any], workers: int) -> None:
+    """The default collation has nothing to look at; a function of the user's may know what to do."""
+    for batch_size, missing in ((2, (2, 3)), (1, (1,))):
+        dataset = Filtering(4, missing)
+        with raises(IndexError):
+            list(load(dataset, batch_size=batch_size, num_workers=workers))
+        batches = list(load(dataset, batch_size=batch_size, num_workers=workers, collate_fn=len))
+        assert batches == ([2, 0] if batch_size == 2 else [1, 0, 1, 1])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("collate", [None, list], ids=["default", "collate_fn"])
+def test_what_getitems_raises_is_raised_though_it_leaves_samples_out(
+    load: Callable[..., Any], workers: int, collate: Any
+) -> None:
+    with raises(PlainError, match="index 2 is bad"):
+        list(load(Filtering(4, missing=(0, 1), bad=2), batch_size=4, num_workers=workers, collate_fn=collate))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_that_are_missing_have_no_ids(workers: int) -> None:
+    dataset = Filtering(8, missing=(3,))
+    loader = sutler.Loader(dataset, batch_size=4, num_workers=workers, return_ids=True)
+    with pytest.raises(RuntimeError, match="__getitems__ returned 3 samples for 4 indices") as caught:
+        list(loader)
+    assert "leave return_ids out" in str(caught.value)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("return_ids", [False, True])
+def test_samples_that_are_missing_where_bad_ones_are_left_out(workers: int, return_ids: bool) -> None:
+    """With ids they are asked for one by one, so that those which are missing count as bad."""
+    dataset = Filtering(8, missing=(3,))
+    loader = sutler.Loader(dataset, batch_size=4, num_workers=workers, errors="skip", return_ids=return_ids)
+    batches = list(loader)
+    values = [batch[0] if return_ids else batch for batch in batches]
+    assert [value.tolist() for value in values] == [[0, 1, 2], [4, 5, 6, 7]]
+    assert not return_ids or [batch[1].tolist() for batch in batches] == [[0, 1, 2], [4, 5, 6, 7]]
+    failures = [(failure.id, failure.reason) for failure in loader.failures()]
+    assert [failure for failure, _ in failures] == ([3] if return_ids else [])
+    assert all("__getitems__ returned 0 samples for 1 index" in reason for _, reason in failures)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_that_are_missing_where_a_state_was_saved(workers: int) -> None:
+    """A batch counts as all that was asked for, so that the rest is exact."""
+    dataset = Filtering(12, missing=(3, 4, 9))
+    loader = sutler.Loader(dataset, batch_size=3, num_workers=workers)
+    first = [next(batches).tolist() for batches in [iter(loader)] for _ in range(2)]
+    resumed = sutler.Loader(dataset, batch_size=3, num_workers=workers)
+    resumed.load_state_dict(loader.state_dict())
+    assert first + [batch.tolist() for batch in resumed] == [[0, 1, 2], [5], [6, 7, 8], [10, 11]]

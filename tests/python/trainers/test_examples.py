@@ -44,6 +44,12 @@ def test_every_example_is_run_here() -> None:
     assert {file.name for file in EXAMPLES.glob("*.py")} == set(EXPECTED)
 
 
+def test_no_example_reads_the_photos_of_another() -> None:
+    named = [set(re.findall(r'"([\w-]*photos)"', file.read_text())) for file in EXAMPLES.glob("*.py")]
+    assert all(len(folders) == 1 for folders in named)
+    assert len(set.union(*named)) == len(named)
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_an_example_runs(name: str, tmp_path: Path, run_programs: RunPrograms) -> None:
     package, output = EXPECTED[name]
