@@ -359,7 +359,8 @@ class Loader(Generic[BatchType_co]):
         """
         own = self._given_sampler is None and self._given_batch_sampler is None and self._streams is None
         if own and not self.shuffle and self.order == "strict":
-            self.sampler.turn = self.batch_size
+            # A batch_size that stands for everything is no more than that.
+            self.sampler.turn = self.batch_size and min(self.batch_size, max(1, len(self.dataset)))
             self._successor.close()
 
     def _dealt(self, position: Position) -> Numbers | None:

@@ -253,7 +253,9 @@ impl Facts {
                     wanted if wanted > present.saturating_mul(COUNTED_MAX) => {
                         " (and even those are fewer than the trainer has use for)".to_owned()
                     }
-                    wanted => format!(" (and even those are fewer than the {wanted} that the trainer has use for)"),
+                    wanted => {
+                        format!(" (and even those are fewer than the {wanted} that the trainer has use for)")
+                    }
                 };
                 candidates.push(Candidate {
                     change: Change { cores: Some(cores), ..Change::default() },
@@ -473,7 +475,9 @@ mod tests {
         assert_eq!(advice.amounts.cores, Some(32), "no more than four times as many, and 500 would be");
         assert!(advice.change.contains("the 500 that"), "{advice:?}");
         let without_step = Facts { ingest: Known::exactly(1e9), ..all_at_work };
-        assert!(without_step.advise(Setting::Torch).unwrap().change.contains("fewer than the trainer has use"));
+        assert!(
+            without_step.advise(Setting::Torch).unwrap().change.contains("fewer than the trainer has use")
+        );
     }
 
     #[test]
