@@ -22,7 +22,8 @@ class Draw(NamedTuple):
 
 def sample_seed(seed: int, epoch: int, draw: Draw) -> int:
     """The seed for one sample: the same in every process, whatever it is batched with."""
-    return int(_sutler.user_seed(seed, epoch, seed_number(_value(draw)), draw.repeat))
+    named = draw.key if draw.stand_in is None else draw.stand_in  # no call: this is for every sample
+    return int(_sutler.user_seed(seed, epoch, seed_number(named), draw.repeat))
 
 
 def prepare_seed(draw: Draw) -> int:

@@ -69,6 +69,11 @@ class KeyTable:
         """The key of a number."""
         return number if number < FIRST_KEYED else self._keys[number - FIRST_KEYED]
 
+    @property
+    def has_opaque(self) -> bool:
+        """Whether there are keys that cannot be pickled."""
+        return bool(self._opaque)
+
     def stand_in(self, number: int) -> Any:
         """What takes the place of a key that cannot be pickled where its value matters; `None` for other keys.
 

@@ -290,10 +290,11 @@ class InlineBatches:
     def _next(self) -> tuple[Any, Progress] | None:
         # A batch that raises is gone, too: the next call goes on with the next one.
         for number, (numbers, progress) in self._batches:
-            draws = [
-                Draw(self._keys.key(drawn), repeat, self._keys.stand_in(drawn))
-                for drawn, repeat in map(_draws.split, numbers)
-            ]
+            draws = [Draw(self._keys.key(drawn), repeat) for drawn, repeat in map(_draws.split, numbers)]
+            if self._keys.has_opaque:
+                draws = [
+                    draw._replace(stand_in=self._keys.stand_in(self._keys.number(draw.key))) for draw in draws
+                ]
             try:
                 with _moment.during(self._seed, self._epoch), generators_kept():
                     made = self._make(number, draws)
