@@ -115,9 +115,9 @@ def test_the_share_of_slow_samples_shows_where_they_were() -> None:
     }
     list(loader)
     share = loader.stats()["slow_share"]
-    # The first two batches say what is slow; a busy machine may make some of the others slow.
+    # A busy machine may make some of the others slow.
     assert share["batches_per_point"] == 1
-    assert len(share["series"]) == 8
+    assert len(share["series"]) == 10
     assert 0.01 <= share["threshold"] <= 0.06
-    assert all(point >= 0.25 for point in share["series"][3:])
-    assert share["mean"] >= 10 / 64
+    assert all(point >= 0.25 for point in share["series"][5:])
+    assert share["mean"] >= 10 / 80

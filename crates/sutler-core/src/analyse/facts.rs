@@ -158,6 +158,30 @@ pub(super) struct Fitted {
 }
 
 impl Fitted {
+    /// What the trainer would get of the facts that were fitted, and what would bind.
+    ///
+    /// Fewer workers get into each other's way less, and leave a core to the trainer. So of what the present ones miss together, fewer
+    /// miss as much less as there are fewer of them; and never so much less that they would be better than all.
+    fn reach(
+        &self,
+        measured: &Facts,
+        change: &Change,
+        pick: impl Fn(Known) -> f64,
+        luck: Luck,
+    ) -> (f64, Resource) {
+        let present = measured.workers;
+        match change.cores.or(change.workers) {
+            Some(workers @ 1..) if workers < present && self.binds == Resource::Processors => {
+                let part = f64::from(workers - 1) / f64::from(present - 1);
+                let facts = measured.with(self.binds, 1.0 + (self.factor - 1.0) * part);
+                let all = Change { cores: None, workers: None, ..*change };
+                let (reached, binds) = facts.reach(change, &pick, luck);
+                (reached.min(self.facts.reach(&all, &pick, luck).0), binds)
+            }
+            _ => self.facts.reach(change, pick, luck),
+        }
+    }
+
     /// A change with what was measured of it corrected likewise.
     fn fit(&self, change: &Change) -> Change {
         let of = |resource| if self.binds == resource { self.factor } else { 1.0 };
@@ -316,9 +340,9 @@ impl Facts {
         }
         let fitted = self.fitted();
         let change = &fitted.fit(change);
-        let there = fitted.facts.reach(change, value, Luck::USUAL);
-        let low = fitted.facts.reach(change, |known| known.low, Luck::BAD).0;
-        let high = fitted.facts.reach(change, |known| known.high, Luck::GOOD).0;
+        let there = fitted.reach(self, change, value, Luck::USUAL);
+        let low = fitted.reach(self, change, |known| known.low, Luck::BAD).0;
+        let high = fitted.reach(self, change, |known| known.high, Luck::GOOD).0;
         // Where the model misses by much, what is known of it is hardly the whole truth.
         let miss = self.measured.value / here.0;
         let doubt = (miss - 1.0).abs().min(0.5).max(self.measured.error().min(1.0));
@@ -682,6 +706,22 @@ pub(super) mod tests {
         let far = Facts { measured: Known::exactly(70.0), ..facts() };
         let outlook = far.predict(&change).unwrap().samples_per_s;
         assert!((outlook.value / 35.0 - 1.0).abs() < 0.03 && outlook.error() > 0.25, "{outlook:?}");
+    }
+
+    /// As photographs showed whose trainer kept a core of sixteen busy: with a quarter of the workers nothing was missing.
+    #[test]
+    fn fewer_workers_miss_less_of_what_all_of_them_miss() {
+        let crowded = Facts { storage: None, measured: Known::exactly(150.0), ..facts() };
+        let with = |workers| predicted(&crowded, Change { cores: Some(workers), ..Change::default() }).0;
+        is((with(1), "processors"), 25.0, "processors");
+        is((with(2), "processors"), 48.0, "processors");
+        let rates: Vec<f64> = (1..=8).map(with).collect();
+        assert!(rates.is_sorted() && rates[7] <= 150.0 + 1e-9, "{rates:?}");
+        let worse = Facts { measured: Known::exactly(40.0), ..crowded };
+        let rates: Vec<f64> = (1..=8)
+            .map(|workers| predicted(&worse, Change { cores: Some(workers), ..Change::default() }).0)
+            .collect();
+        assert!(rates.is_sorted() && rates[7] <= 40.0 + 1e-9, "{rates:?}");
     }
 
     /// A little more of anything brings a little, however far the model is off, and less of it costs something.
