@@ -66,6 +66,9 @@ LATENESS_MIN = 8
 #: The most samples that an epoch may have.
 SAMPLES_MAX = 2**32 - 1
 
+#: Batches larger than this, and larger than the dataset, stand for everything there is.
+FILLED_MAX = 65_536
+
 #: Attributes that an epoch's order rests on, so that PyTorch refuses to change them.
 FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
 
@@ -359,8 +362,8 @@ class Loader(Generic[BatchType_co]):
         """
         own = self._given_sampler is None and self._given_batch_sampler is None and self._streams is None
         if own and not self.shuffle and self.order == "strict":
-            # A batch_size that stands for everything is no more than that.
-            self.sampler.turn = self.batch_size and min(self.batch_size, max(1, len(self.dataset)))
+            # A batch_size that stands for everything is not filled up with repeats.
+            self.sampler.turn = self.batch_size and min(self.batch_size, max(FILLED_MAX, len(self.dataset)))
             self._successor.close()
 
     def _dealt(self, position: Position) -> Numbers | None:

@@ -641,13 +641,19 @@ def test_files_of_samples_are_found(files: Path) -> None:
 def test_a_slow_disk_is_slow_once(files: Path) -> None:
     path = next(iter(files.iterdir()))
     disk = SlowDisk(400_000)
-    drop_from_page_cache([str(path)], written=True)
-    took = []
-    for _ in range(2):
+
+    def seconds() -> float:
         begun = time.monotonic()
         assert disk.read(path) == path.read_bytes()
-        took.append(time.monotonic() - begun)
-    assert took[0] >= 0.1
+        return time.monotonic() - begun
+
+    for _attempt in range(10):  # the system forgets what nothing else is busy with
+        drop_from_page_cache([str(path)], written=True)
+        took = seconds()
+        if took >= 0.1:
+            break
+    assert took >= 0.1
+    assert seconds() < took
     with pytest.raises(ValueError, match="should be positive"):
         SlowDisk(0)
 
