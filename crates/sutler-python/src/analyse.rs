@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use sutler_core::SampleId;
-use sutler_core::analyse::{Change, EpochTimes, Facts, Known, Setting, Stalls};
+use sutler_core::analyse::{Change, EpochTimes, Facts, Known, LoaderAlone, Setting, Stalls};
 use sutler_engine::{BookCost, Delivered, read_once, recall_once};
 
 use crate::cache::Cache;
@@ -24,18 +24,19 @@ pub fn confidence(values: Vec<f64>) -> Option<(f64, f64, f64)> {
     Known::mean(&values).map(|known| (known.value, known.low, known.high))
 }
 
-/// The shares of fetch, prep, transport and trainer in what a sample took: the step alone, handed over, prepared, prepared without the step
-/// (where loader and trainer work at the same time), fetched.
+/// The shares of fetch, prep, transport and trainer in what a sample took: the step alone, handed over, prepared, fetched; and the last
+/// two without the step, where loader and trainer work at the same time.
 #[pyfunction]
-#[pyo3(signature = (*, step, handed, prepared, loaded, fetched))]
+#[pyo3(signature = (*, step, handed, prepared, fetched, alone))]
 pub fn attribute_stalls(
     step: f64,
     handed: f64,
     prepared: f64,
-    loaded: Option<f64>,
     fetched: f64,
+    alone: Option<(f64, f64)>,
 ) -> (f64, f64, f64, f64) {
-    let stalls = Stalls::between(&EpochTimes { step, handed, prepared, loaded, fetched });
+    let alone = alone.map(|(prepared, fetched)| LoaderAlone { prepared, fetched });
+    let stalls = Stalls::between(&EpochTimes { step, handed, prepared, fetched, alone });
     (stalls.fetch, stalls.prep, stalls.transport, stalls.trainer)
 }
 

@@ -536,8 +536,8 @@ class Measurement:
             step=step.value,
             handed=handed.value,
             prepared=prepared.value,
-            loaded=series["memory"].seconds().value if bench.workers else None,
             fetched=fetched.value,
+            alone=(series["memory"].seconds().value, series["real"].seconds().value) if bench.workers else None,
         )
         # An emulated step is somebody else's work.
         step_busy = min(1.0, self._step_work / self._step_time) if self.step.seconds is None else 0.0

@@ -23,4 +23,4 @@ pub use confidence::Known;
 pub use facts::{Change, Facts, FactsError, Outlook};
 pub use missed::Missed;
 pub use needed::{cache_needed, cores_needed, storage_needed};
-pub use stalls::{EpochTimes, Stalls};
+pub use stalls::{EpochTimes, LoaderAlone, Stalls};
