@@ -15,19 +15,21 @@ struct Luck {
     /// How many times as long as samples at random places would have it storage idles, since none of those in the making is missing in
     /// the cache.
     idle: f64,
+    /// How soon workers miss what all of them miss together, as the power of their part: in proportion, already a few of them, or only all.
+    crowd: f64,
 }
 
 impl Luck {
     /// Of two equal ones a ninth is lost (2^(1/6) = 1.12), as photographs through two batches showed; of two that differ by a factor of two, a
     /// quarter of a percent.
-    const USUAL: Self = Self { take_over: 6.0, idle: 1.0 };
+    const USUAL: Self = Self { take_over: 6.0, idle: 1.0, crowd: 1.0 };
 
     /// Very uneven batches, as those of which a cache has most and a few large samples are missing: of two equal ones a fifth is lost, and
-    /// missing samples come close together.
-    const BAD: Self = Self { take_over: 3.0, idle: 2.0 };
+    /// missing samples come close together. A few workers get into each other's way as all of them do.
+    const BAD: Self = Self { take_over: 3.0, idle: 2.0, crowd: 0.0 };
 
     /// Batches that are all alike: nothing is lost, the slower one sets the pace, and each has a missing sample for storage.
-    const GOOD: Self = Self { take_over: f64::INFINITY, idle: 0.0 };
+    const GOOD: Self = Self { take_over: f64::INFINITY, idle: 0.0, crowd: f64::INFINITY };
 }
 
 /// A loader that reaches this part of what it prepares from memory is not held up by storage, as far as can be told.
@@ -172,7 +174,7 @@ impl Fitted {
         let present = measured.workers;
         match change.cores.or(change.workers) {
             Some(workers @ 1..) if workers < present && self.binds == Resource::Processors => {
-                let part = f64::from(workers - 1) / f64::from(present - 1);
+                let part = (f64::from(workers - 1) / f64::from(present - 1)).powf(luck.crowd);
                 let facts = measured.with(self.binds, 1.0 + (self.factor - 1.0) * part);
                 let all = Change { cores: None, workers: None, ..*change };
                 let (reached, binds) = facts.reach(change, &pick, luck);
@@ -301,7 +303,13 @@ impl Facts {
         let expected = ideal(workers, cores) * (1.0 + (kept - 1.0) * part);
         let known = self.prepare.times(expected / self.prepare.value);
         let doublings = (f64::from(workers.max(1)) / f64::from(present)).log2().max(0.0);
-        Known { low: known.low * (1.0 - DOUBLING).powf(doublings), ..known }
+        let low = known.low * (1.0 - DOUBLING).powf(doublings);
+        if !(2..present).contains(&workers) {
+            return Known { low, ..known };
+        }
+        // One and all of them were measured. How soon between them they get into each other's way was not.
+        let (one, other) = (ideal(workers, cores), ideal(workers, cores) * kept);
+        Known { low: low.min(one.min(other)), high: known.high.max(one.max(other)), ..known }
     }
 
     /// What the trainer should get as things are, as far as the model knows.
@@ -722,6 +730,31 @@ pub(super) mod tests {
             .map(|workers| predicted(&worse, Change { cores: Some(workers), ..Change::default() }).0)
             .collect();
         assert!(rates.is_sorted() && rates[7] <= 40.0 + 1e-9, "{rates:?}");
+    }
+
+    /// One worker prepared 978 photographs a second on sixteen processors, and all of them 811 each; four and eight were already as slow.
+    #[test]
+    fn how_soon_workers_get_into_each_others_way_is_not_known() {
+        let of = |value| Known { value, low: 0.97 * value, high: 1.03 * value };
+        let sixteen = Facts {
+            workers: 16,
+            cores: 16,
+            ingest: of(13_221.0),
+            prepare: of(12_983.0),
+            prepare_alone: Some(of(978.0)),
+            work_s: None,
+            storage: Some(of(24_278.0)),
+            read_s: Some(8.9e-5),
+            measured: of(10_778.0),
+            ..facts()
+        };
+        for (workers, reached) in [(4, 2_921.0), (8, 5_695.0)] {
+            let change = Change { workers: Some(workers), ..Change::default() };
+            let said = sixteen.predict(&change).unwrap().samples_per_s;
+            assert!(said.low < reached && reached < said.high, "{workers} workers: {said:?}");
+        }
+        let all = Change { workers: Some(16), ..Change::default() };
+        assert!(sixteen.predict(&all).unwrap().samples_per_s.error() < 0.2);
     }
 
     /// A little more of anything brings a little, however far the model is off, and less of it costs something.
