@@ -2,15 +2,31 @@
 
 use std::io::Read;
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 
 use super::VolumeError;
 use super::header::{Format, Header, Limits};
 
 /// A file that is being unpacked, from its first byte on.
 pub struct Unpacked<'a> {
-    decoder: MultiGzDecoder<&'a [u8]>,
+    decoder: Parts<'a>,
     header: Header,
+}
+
+/// What one or several parts hold together. Zeros may fill up the last block of the medium that they were written to.
+struct Parts<'a>(GzDecoder<&'a [u8]>);
+
+impl Read for Parts<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            let count = self.0.read(into)?;
+            let rest = *self.0.get_ref();
+            if count > 0 || into.is_empty() || rest.iter().all(|byte| *byte == 0) {
+                return Ok(count);
+            }
+            self.0 = GzDecoder::new(rest);
+        }
+    }
 }
 
 impl<'a> Unpacked<'a> {
@@ -19,7 +35,7 @@ impl<'a> Unpacked<'a> {
     /// # Errors
     /// When what is packed is no volume, or is not packed well.
     pub fn open(packed: &'a [u8], limits: Limits, bytes: &mut Vec<u8>) -> Result<Self, VolumeError> {
-        let mut decoder = MultiGzDecoder::new(packed);
+        let mut decoder = Parts(GzDecoder::new(packed));
         bytes.clear();
         unpack(&mut decoder, Header::START_BYTES, bytes)?;
         let header = Header::parse(bytes, limits).map_err(|error| match error {
@@ -123,6 +139,8 @@ mod tests {
         let in_parts = [packed(&file[..10_000]), packed(&file[10_000..]), packed(b"")].concat();
         assert_eq!(unpack_all(&in_parts).unwrap(), file, "as bgzip packs");
         assert_eq!(unpack_all(&packed(&[&file[..], b"and more"].concat())).unwrap(), file);
+        let filled_up = [packed(&file), vec![0; 500]].concat();
+        assert_eq!(unpack_all(&filled_up).unwrap(), file, "as a tape has it");
     }
 
     #[test]
@@ -152,6 +170,8 @@ mod tests {
         assert!(told(&wrong_sum).contains("cannot be unpacked"), "{}", told(&wrong_sum));
         let short = told(&packed(&file[..10_000]));
         assert!(short.contains("ends at byte 10000"), "{short}");
+        let followed = [&good[..], b"and more"].concat();
+        assert!(told(&followed).contains("cannot be unpacked"), "{}", told(&followed));
         assert!(told(&packed(b"no volume at all")).contains("no supported format"));
         assert!(told(&packed(b"")).contains("empty"));
     }
