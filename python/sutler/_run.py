@@ -39,9 +39,8 @@ class RunReader:
 
     def next(self) -> tuple[Batch, Progress] | None:
         """The next batch and how far the epoch is with it; ``None`` at the end."""
-        self._top_up()
         try:
-            batch = self._run.next(self._timeout or None)
+            batch = self._next_batch()
         except _sutler.NotInTime:
             raise TimedOutError(
                 f"DataLoader timed out after {self._timeout} seconds{self._doing()}"
@@ -53,8 +52,16 @@ class RunReader:
             raise
         if batch is None:
             return None
-        self._delivered += 1
+        self._delivered += 1 + self._run.take_passed()
         return batch, self._run.consumed if self._in_order else batch.positions()
+
+    def _next_batch(self) -> Batch | None:
+        while True:
+            self._top_up()
+            try:
+                return self._run.next(self._timeout or None)
+            except _sutler.PassedOver:
+                self._delivered += self._run.take_passed()
 
     def handed_over(self, prepared: bool) -> None:
         """The latest batch is in the trainer's hands only now; see `AssembledBatches.prepares`."""

@@ -23,6 +23,7 @@ __all__ = [
     "Handover",
     "Job",
     "NotInTime",
+    "PassedOver",
     "Pipeline",
     "Positions",
     "Run",
@@ -75,6 +76,9 @@ STEP_BUSY: float
 
 class NotInTime(Exception):  # noqa: N818 - not an error: the next request waits for the same batch
     """No batch was ready in the time that was given. No dataset raises it, as it may raise `TimeoutError`."""
+
+class PassedOver(Exception):  # noqa: N818 - not an error: the next request waits for the batch after it
+    """A batch had no good sample, and the sampler has to draw another one for it before the next one is waited for."""
 
 @final
 class Array:
@@ -439,6 +443,7 @@ class Run:
     def extend_batches(self, batches: Sequence[Sequence[int]]) -> None: ...
     def end_drawing(self) -> None: ...
     def next(self, timeout: float | None = None) -> Batch | None: ...
+    def take_passed(self) -> int: ...
     def handed_over(self, prepared: bool) -> None: ...
     def last_delivery(self) -> tuple[float, float, float, int]: ...
     def close(self) -> None: ...

@@ -246,6 +246,46 @@ def test_a_dataset_that_vanishes_fails_sample_by_sample(own_photos: Path) -> Non
     assert len(loader.failures()) == 12
 
 
+class HalfBad:
+    """Of 24 samples the first half is bad."""
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> int:
+        if index < 12:
+            raise OSError(f"sample {index} cannot be read")
+        return index
+
+
+@pytest.mark.parametrize("order", ["strict", "ready"])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("drawn", ["sampler", "batch_sampler"])
+@pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
+def test_batches_without_a_good_sample_are_drawn_past(
+    own_photos: Path, native: bool, drawn: str, workers: int, order: str
+) -> None:
+    """Many of them in a row, more than are prepared ahead: what a sampler draws for them has to be drawn in time."""
+    dataset: Any = HalfBad()
+    if native:
+        files = sorted(own_photos.rglob("*.jpg"))
+        for path in files[:6]:
+            path.write_bytes(b"broken")
+        dataset = sutler.ImageFolder(own_photos, CROP)
+    bad, every = len(dataset) // 2, len(dataset)
+    indices = list(range(every)) * 4
+    batches = [indices[at : at + 2] for at in range(0, len(indices), 2)]
+    chosen: dict[str, Any] = (
+        {"batch_sampler": batches} if drawn == "batch_sampler" else {"sampler": indices, "batch_size": 2}
+    )
+    with Loader(
+        dataset, **chosen, num_workers=workers, order=order, errors="skip", prefetch_factor=2, timeout=20
+    ) as loader:
+        for _ in range(2):
+            assert sum(len(batch[-1] if native else batch) for batch in loader) == 4 * (every - bad)
+            assert len(loader.failures()) == 4 * bad
+
+
 def test_a_transform_that_does_not_fit_names_the_sample(own_photos: Path) -> None:
     dataset = sutler.ImageFolder(own_photos, T.Compose([T.RandomCrop(4000)]))
     with pytest.raises(SampleError, match="class_0/photo_000000") as caught:

@@ -293,6 +293,7 @@ pub fn serve_epoch(
         match run.next(Duration::from_secs(3600)).map_err(|error: RunError| error.to_string())? {
             Next::Batch(batch) => served += batch.len() as u64,
             Next::End => return Ok(served),
+            Next::Passed => {}
             Next::TimedOut => return Err("no batch was ready within an hour.".into()),
         }
     }

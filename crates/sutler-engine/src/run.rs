@@ -23,6 +23,9 @@ pub enum Next {
     End,
     /// Nothing was ready in the time given.
     TimedOut,
+    /// Every sample of a batch failed, under a policy that allows it, so it is passed over. That is said only while a sampler draws: whoever
+    /// draws has to draw another one for it, or there will be none to wait for.
+    Passed,
 }
 
 /// The consumer's end of one epoch. Dropping it calls the epoch off.
@@ -34,6 +37,8 @@ pub struct Run {
     cursor: JobCursor,
     /// Positions that are done with batches that were passed over, and so with the next one that is delivered.
     passed: Vec<u32>,
+    /// How many batches were passed over since somebody asked for that.
+    passed_batches: u64,
     failed: u64,
     last_answer: Option<Instant>,
     /// When the request that is still unanswered was first made; a wait may be cut into several calls.
@@ -63,6 +68,7 @@ impl Run {
             job,
             cursor,
             passed: Vec::new(),
+            passed_batches: 0,
             failed: 0,
             last_answer: None,
             waiting_since: None,
@@ -105,7 +111,7 @@ impl Run {
 
     /// The next batch, waiting at most `timeout` for it.
     ///
-    /// Batches of which every sample failed (under a policy that allows it) are passed over.
+    /// Batches of which every sample failed (under a policy that allows it) are passed over; see [`Next::Passed`].
     ///
     /// # Errors
     /// When a sample failed and the policy is to stop; asking again gives the same error, and [`Run::cursor`] stays
@@ -178,7 +184,16 @@ impl Run {
             }
             requested = answered;
             self.waiting_since = Some(answered);
+            self.passed_batches += 1;
+            if self.shared.with_run(self.id, |run| run.plan().is_open()) == Some(true) {
+                return Ok(Next::Passed);
+            }
         }
+    }
+
+    /// How many batches were passed over since this was last asked.
+    pub fn take_passed(&mut self) -> u64 {
+        std::mem::take(&mut self.passed_batches)
     }
 
     /// Waits until [`Run::next`] will answer so many times without waiting, or as often as there are batches left or as

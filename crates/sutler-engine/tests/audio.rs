@@ -70,7 +70,7 @@ fn every_clip_is_padded_once_on_any_number_of_threads() {
                     let batch = match run.next(PATIENCE).unwrap() {
                         Next::Batch(batch) => batch,
                         Next::End => break,
-                        Next::TimedOut => panic!("no batch came"),
+                        Next::TimedOut | Next::Passed => panic!("no batch came"),
                     };
                     let padded = batch.padded(Padding::floats(-1.0)).unwrap();
                     let longest = batch.ids().iter().map(|id| length(id.0)).max().unwrap();

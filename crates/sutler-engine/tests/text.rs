@@ -73,7 +73,7 @@ fn every_token_is_in_one_block_on_any_number_of_threads() {
                     let batch = match run.next(PATIENCE).unwrap() {
                         Next::Batch(batch) => batch,
                         Next::End => break,
-                        Next::TimedOut => panic!("no batch came"),
+                        Next::TimedOut | Next::Passed => panic!("no batch came"),
                     };
                     let values: Vec<i64> = batch
                         .block()

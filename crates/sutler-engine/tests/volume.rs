@@ -89,7 +89,7 @@ fn every_volume_comes_once_with_its_labels_on_any_number_of_threads() {
                         let batch = match run.next(PATIENCE).unwrap() {
                             Next::Batch(batch) => batch,
                             Next::End => break,
-                            Next::TimedOut => panic!("no batch came"),
+                            Next::TimedOut | Next::Passed => panic!("no batch came"),
                         };
                         let ids: Vec<u32> = batch.ids().iter().map(|id| id.0).collect();
                         let found: Vec<u32> = match (batch.block(), batch.block_beside()) {

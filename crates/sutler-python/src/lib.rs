@@ -269,6 +269,7 @@ mod _sutler {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("FIRST_KEYED", sutler_engine::FIRST_KEYED)?;
         module.add("NotInTime", module.py().get_type::<crate::run::NotInTime>())?;
+        module.add("PassedOver", module.py().get_type::<crate::run::PassedOver>())?;
         module.add("GAIN_MIN", sutler_core::analyse::GAIN_MIN)?;
         module.add("MOSTLY_WAITING", sutler_core::analyse::MOSTLY_WAITING)?;
         module.add("STEP_BUSY", sutler_core::analyse::STEP_BUSY)?;

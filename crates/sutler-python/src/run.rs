@@ -22,6 +22,13 @@ pyo3::create_exception!(
     "No batch was ready in the time that was given. No dataset raises it, as it may raise `TimeoutError`."
 );
 
+pyo3::create_exception!(
+    _sutler,
+    PassedOver,
+    PyException,
+    "A batch had no good sample, and the sampler has to draw another one for it before the next one is waited for."
+);
+
 /// How long a waiting consumer may keep Ctrl-C waiting.
 pub const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 
@@ -36,6 +43,13 @@ impl OpenRun {
         match self {
             Self::Here(run) => run.next(timeout).map_err(ClientError::from),
             Self::Agent(run) => run.next(timeout),
+        }
+    }
+
+    fn take_passed(&mut self) -> u64 {
+        match self {
+            Self::Here(run) => run.take_passed(),
+            Self::Agent(run) => run.take_passed(),
         }
     }
 
@@ -122,7 +136,8 @@ impl Run {
         }
     }
 
-    /// The next batch; `None` at the end of the epoch. Raises `NotInTime` after `timeout` seconds, if given.
+    /// The next batch; `None` at the end of the epoch. Raises `NotInTime` after `timeout` seconds, if given, and
+    /// `PassedOver` when a batch had no good sample and the sampler has to draw another one for it.
     #[pyo3(signature = (timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Batch>> {
         // A time that cannot be counted is as good as for ever.
@@ -148,6 +163,9 @@ impl Run {
                         layout: self.layout,
                     }));
                 }
+                Some(Ok(Next::Passed)) => {
+                    return Err(PassedOver::new_err("no sample of a batch was any good"));
+                }
                 Some(Ok(Next::TimedOut)) => {
                     py.check_signals()?;
                     if deadline.is_some_and(|at| at <= Instant::now()) {
@@ -156,6 +174,12 @@ impl Run {
                 }
             }
         }
+    }
+
+    /// How many batches were passed over since this was last asked.
+    fn take_passed(&self) -> u64 {
+        let mut run = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        run.as_mut().map_or(0, OpenRun::take_passed)
     }
 
     /// The trainer has the latest batch in its hands only now: until then it was transformed or collated (`prepared`), or

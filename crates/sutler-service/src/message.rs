@@ -14,7 +14,7 @@ use sutler_engine::{Counts, Failure, RunError};
 use crate::spec::{EpochSpec, JobSpec};
 
 /// Changes whenever an agent and a client of different versions would misunderstand each other.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 
 /// The number of a connection's first request, which is the greeting.
 pub const HELLO: u64 = 1;
@@ -73,6 +73,8 @@ pub enum Answer {
     Batches(Vec<Delivered>),
     /// To `Next`: nothing was ready in a while; ask again.
     NotYet,
+    /// To `Next`: so many batches had no good sample; ask again, and draw as many more.
+    Passed { batches: u64 },
     /// To `Next`: the epoch is over.
     End { failures: Vec<Bad>, counts: Counts, figures: Value },
     /// To `Next`: the run cannot go on.
@@ -112,6 +114,9 @@ pub struct Slots {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Delivered {
     pub index: u64,
+    /// How many batches were passed over since the one before it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub passed: u64,
     pub place: Place,
     pub ids: Vec<u32>,
     pub repeats: Repeats,
@@ -132,6 +137,10 @@ pub struct Delivered {
     /// The job's figures, now and then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figures: Option<Value>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Counts as bare numbers: they go with every batch, and their names would be the larger part of what is said of a small
@@ -256,6 +265,7 @@ mod tests {
         let span = Span { begun: 1_000, fetched: 200_000, finished: 900_000 };
         let course = Course::of(&[span], 0, 1_000_000);
         let delivered = Delivered {
+            passed: 0,
             index: 123_456,
             place: Place::Slot(60),
             ids: vec![1_234_567],

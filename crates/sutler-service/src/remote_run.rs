@@ -51,6 +51,8 @@ pub struct RemoteRun {
     clock: Clock,
     broken: Option<RunError>,
     ended: bool,
+    /// How many batches were passed over since somebody asked for that.
+    passed: u64,
 }
 
 /// A batch that has come.
@@ -59,6 +61,8 @@ struct Arrived {
     consumed: u64,
     failures: Vec<Bad>,
     counts: Counts,
+    /// How many batches were passed over before it.
+    passed: u64,
 }
 
 impl RemoteJob {
@@ -86,6 +90,7 @@ impl RemoteJob {
             clock: Clock::default(),
             broken: None,
             ended: false,
+            passed: 0,
         };
         // Nobody has asked for a batch yet, so whatever goes wrong here can wait until somebody does.
         let mut link = self.link();
@@ -110,6 +115,11 @@ impl RemoteRun {
     #[must_use]
     pub fn consumed(&self) -> u64 {
         self.consumed
+    }
+
+    /// How many batches were passed over since this was last asked; see [`Run::take_passed`].
+    pub fn take_passed(&mut self) -> u64 {
+        std::mem::take(&mut self.passed)
     }
 
     /// A sampler of a dataset with `samples` samples has drawn these.
@@ -221,6 +231,8 @@ impl RemoteRun {
                         self.take(agent, reply)?;
                         if !self.arrived.is_empty() {
                             self.ask_ahead(agent);
+                        } else if self.passed > 0 {
+                            return Ok(Next::Passed);
                         } else if !self.ended && Instant::now() >= deadline {
                             return Ok(Next::TimedOut);
                         }
@@ -267,6 +279,10 @@ impl RemoteRun {
     fn take(&mut self, agent: &Life, (answer, mut file): Reply) -> Result<(), ClientError> {
         match answer {
             Answer::NotYet => Ok(()),
+            Answer::Passed { batches } => {
+                self.passed += batches;
+                Ok(())
+            }
             Answer::Batches(batches) => batches.into_iter().try_for_each(|delivered| {
                 let file = if matches!(delivered.place, Place::Slot(_)) { None } else { file.take() };
                 self.receive(agent, delivered, file)
@@ -334,8 +350,8 @@ impl RemoteRun {
             self.job.figures().note(figures);
         }
         self.note_arrival(&batch, delivered.consumed);
-        let Delivered { consumed, failures, counts, .. } = delivered;
-        self.arrived.push_back(Arrived { batch, consumed, failures, counts });
+        let Delivered { consumed, failures, counts, passed, .. } = delivered;
+        self.arrived.push_back(Arrived { batch, consumed, failures, counts, passed });
         Ok(())
     }
 
@@ -352,7 +368,8 @@ impl RemoteRun {
 
     /// Gives the consumer a batch that has come.
     fn hand_over(&mut self) -> Option<Batch> {
-        let Arrived { batch, consumed, failures, counts } = self.arrived.pop_front()?;
+        let Arrived { batch, consumed, failures, counts, passed } = self.arrived.pop_front()?;
+        self.passed += passed;
         self.job.note_bad(self.number, failures);
         self.note_delivered(&batch, consumed, counts);
         Some(batch)
@@ -401,6 +418,7 @@ impl RemoteRun {
         let answer = run.next(deadline.saturating_duration_since(Instant::now()));
         let counts = alone.job.metrics().counts().since(before);
         let consumed = run.cursor().consumed;
+        self.passed += run.take_passed();
         let failures = alone.job.failures_from(*noted);
         *noted += failures.len();
         self.job.note_failures(self.number, failures.into_iter());
@@ -415,7 +433,7 @@ impl RemoteRun {
                 book.count(counts);
                 book.ended(&mut self.clock);
             }
-            Ok(Next::TimedOut) => {}
+            Ok(Next::TimedOut | Next::Passed) => {}
             Err(error) => {
                 self.job.figures().count(counts);
                 self.broken = Some(error.clone());

@@ -238,7 +238,7 @@ impl<'a> Session<'a> {
                     (delivered, file) = self.deliver(&job, run, batch)?;
                     batches.push(delivered);
                 }
-                Ok(Next::TimedOut) => break,
+                Ok(Next::TimedOut | Next::Passed) => break,
                 // What ends a run is said again when the client asks for more.
                 Ok(Next::End) | Err(_) if !batches.is_empty() => break,
                 Ok(Next::End) => {
@@ -252,8 +252,11 @@ impl<'a> Session<'a> {
                 }
             }
         }
-        let answer = if batches.is_empty() { Answer::NotYet } else { Answer::Batches(batches) };
-        Ok((answer, file))
+        if !batches.is_empty() {
+            return Ok((Answer::Batches(batches), file));
+        }
+        let passed = self.runs.get_mut(&run).map_or(0, Run::take_passed);
+        Ok((if passed > 0 { Answer::Passed { batches: passed } } else { Answer::NotYet }, None))
     }
 
     /// What is told about a batch, and the file that has to travel for it.
@@ -277,6 +280,7 @@ impl<'a> Session<'a> {
         })?;
         let delivered = Delivered {
             index: batch.index,
+            passed: self.runs.get_mut(&run).map_or(0, Run::take_passed),
             ids: batch.ids().iter().map(|id| id.0).collect(),
             repeats: batch.repeats().clone(),
             labels: batch.labels().to_vec(),

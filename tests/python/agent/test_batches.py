@@ -137,6 +137,19 @@ def test_figures_count_what_bad_samples_cost(tmp_path: Path, agent: Agent) -> No
     assert figures["storage_bytes"] == sum(path.stat().st_size for path in files)
 
 
+def test_batches_without_a_good_sample_are_drawn_past(tmp_path: Path, agent: Agent) -> None:
+    """Many of them in a row: the agent waits for what the sampler draws, and has to say that it does."""
+    sutler.testing.make_photos(tmp_path / "some", count=12, classes=2, longer_side=64)
+    for path in sorted((tmp_path / "some").rglob("*.jpg"))[:6]:
+        path.write_bytes(b"broken")
+    batches = [[at, at + 1] for at in range(0, 12, 2)] * 4
+    with sutler.Loader(
+        dataset(tmp_path / "some"), batch_sampler=batches, errors="skip", agent=agent.socket, timeout=20
+    ) as ours:
+        assert sum(len(labels) for _, labels in ours) == 24
+        assert len(ours.failures()) == 24
+
+
 def test_a_dataset_that_has_changed_is_refused(agent: Agent, own_photos: Path) -> None:
     listed = dataset(own_photos)
     next(own_photos.rglob("*.jpg")).unlink()

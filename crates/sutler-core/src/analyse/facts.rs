@@ -157,6 +157,8 @@ pub(super) struct Fitted {
     /// What was corrected, and how many times as fast it is.
     binds: Resource,
     factor: f64,
+    /// How batches fall, where more came out than they would usually let through.
+    usual: Luck,
 }
 
 impl Fitted {
@@ -348,7 +350,7 @@ impl Facts {
         }
         let fitted = self.fitted();
         let change = &fitted.fit(change);
-        let there = fitted.reach(self, change, value, Luck::USUAL);
+        let there = fitted.reach(self, change, value, fitted.usual);
         let low = fitted.reach(self, change, |known| known.low, Luck::BAD).0;
         let high = fitted.reach(self, change, |known| known.high, Luck::GOOD).0;
         // Where the model misses by much, what is known of it is hardly the whole truth.
@@ -372,12 +374,15 @@ impl Facts {
     /// What the model does not know about the thing that binds, it does not know in other circumstances either, for as long as that
     /// thing is felt. So it is the thing that is corrected and not what comes out: predictions begin where the run was, and more of
     /// something never makes less of the outcome. Nothing is faster than it was by itself; where more came out than the model knows
-    /// of, it overlaps better, which it will do in other circumstances, too.
+    /// of, loader and trainer overlap better than usual. That matters only where both are about as fast; what is left after that is true in
+    /// other circumstances, too.
     pub(super) fn fitted(&self) -> Fitted {
         let reached = |facts: &Facts| facts.reach(&Change::default(), |known| known.value, Luck::USUAL);
         let (here, binds) = reached(self);
         if here <= self.measured.value {
-            return Fitted { facts: *self, left: self.measured.value / here, binds, factor: 1.0 };
+            let usual = self.luckier();
+            let here = self.reach(&Change::default(), |known| known.value, usual).0;
+            return Fitted { facts: *self, left: self.measured.value / here, binds, factor: 1.0, usual };
         }
         // Less comes out the slower the thing is, so halving the interval finds it: 50 times is more than enough for all digits.
         let (mut low, mut high) = (1.0 / FIT_MAX, 1.0);
@@ -391,7 +396,20 @@ impl Facts {
         }
         let facts = self.with(binds, high);
         let left = self.measured.value / reached(&facts).0;
-        Fitted { facts, left, binds, factor: high }
+        Fitted { facts, left, binds, factor: high, usual: Luck::USUAL }
+    }
+
+    /// The luck with which the trainer gets what it got, where it got more than usual; the best there is, where that is not enough.
+    fn luckier(&self) -> Luck {
+        // Of the abruptness its inverse, which ends at 0: half of the interval is left after each round.
+        let (mut usual, mut best) = (1.0 / Luck::USUAL.take_over, 0.0);
+        let lucky = |inverse: f64| Luck { take_over: 1.0 / inverse, ..Luck::USUAL };
+        for _ in 0..50 {
+            let middle = f64::midpoint(usual, best);
+            let reached = self.reach(&Change::default(), |known| known.value, lucky(middle)).0;
+            if reached < self.measured.value { usual = middle } else { best = middle }
+        }
+        lucky(best)
     }
 
     /// The same with something so many times as fast.
@@ -730,6 +748,23 @@ pub(super) mod tests {
             .map(|workers| predicted(&worse, Change { cores: Some(workers), ..Change::default() }).0)
             .collect();
         assert!(rates.is_sorted() && rates[7] <= 40.0 + 1e-9, "{rates:?}");
+    }
+
+    /// A trainer that takes 266 samples a second of a loader that delivers 275 may get all of them. With storage half as fast it gets half of
+    /// what the loader delivers, whatever loader and trainer lose to each other where they are equally fast.
+    #[test]
+    fn loader_and_trainer_that_overlap_well_do_not_make_storage_faster() {
+        let even = Facts {
+            ingest: Known::exactly(266.0),
+            prepare: Known::exactly(2_000.0),
+            storage: Some(Known::exactly(275.0)),
+            measured: Known::exactly(265.0),
+            ..facts()
+        };
+        let half = Change { storage_bytes_per_s: Some(137.5 * even.sample_bytes), ..Change::default() };
+        is(predicted(&even, half), 137.5, "storage");
+        let same = Change { storage_bytes_per_s: Some(275.0 * even.sample_bytes), ..Change::default() };
+        is(predicted(&even, same), 265.0, predicted(&even, same).1);
     }
 
     /// One worker prepared 978 photographs a second on sixteen processors, and all of them 811 each; four and eight were already as slow.

@@ -103,7 +103,7 @@ impl Passes {
         self.clocks.reset();
         let started = Instant::now();
         let mut run = self.engine.start(&self.job, plan, self.epoch);
-        while let Next::Batch(_) | Next::TimedOut = run.next(FOR_EVER)? {}
+        while let Next::Batch(_) | Next::TimedOut | Next::Passed = run.next(FOR_EVER)? {}
         drop(run);
         self.epoch += 1;
         let took = started.elapsed();

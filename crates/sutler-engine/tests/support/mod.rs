@@ -60,6 +60,7 @@ impl Loader {
                     batches.push((batch.ids().to_vec(), bytes));
                 }
                 Next::End => return batches,
+                Next::Passed => {}
                 Next::TimedOut => panic!("no batch in {PATIENCE:?}"),
             }
         }
@@ -375,10 +376,13 @@ pub fn check_batch(batch: &Batch, fake: &Fake, epoch: u32) -> Delivered {
 
 /// The next batch, or `None` at the end.
 pub fn next(run: &mut Run) -> Result<Option<Batch>, RunError> {
-    match run.next(PATIENCE)? {
-        Next::Batch(batch) => Ok(Some(batch)),
-        Next::End => Ok(None),
-        Next::TimedOut => panic!("no batch in {PATIENCE:?}"),
+    loop {
+        match run.next(PATIENCE)? {
+            Next::Batch(batch) => return Ok(Some(batch)),
+            Next::End => return Ok(None),
+            Next::Passed => {}
+            Next::TimedOut => panic!("no batch in {PATIENCE:?}"),
+        }
     }
 }
 
