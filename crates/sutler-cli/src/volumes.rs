@@ -3,7 +3,8 @@
 //! A pair is finished when both of its files are there: each is written under another name and renamed, so what is there is complete.
 //! Each carries the modification time of the file it was made from. A source with any other time, an older one included, is
 //! another source: `cp -p` and rsync bring their times along. A small file beside them says with which settings they were made, so that
-//! a folder never holds two kinds.
+//! a folder never holds two kinds. Whoever finds somebody else at work in a folder, such as all ranks of a job but the first, waits until
+//! that one has done.
 
 use std::fs;
 use std::io::{self, Write};
@@ -24,6 +25,9 @@ use crate::report;
 
 /// The file that says how the others were made.
 const SETTINGS_FILE: &str = "sutler-volumes.json";
+
+/// The file that is locked by whoever prepares. Datasets leave out names with a dot in front.
+const LOCK_FILE: &str = ".sutler-volumes.lock";
 
 /// A file larger than this is refused, as a loader's default is.
 pub(crate) const BYTES_MAX: u64 = 1 << 33;
@@ -164,6 +168,9 @@ pub fn prepare(
     bar.finish();
     let files = Files::new(listing?, Io::Buffered, BYTES_MAX);
     let outputs = outputs(files.listing(), destination)?;
+    fs::create_dir_all(destination)
+        .map_err(|source| PrepareError::Write { path: destination.to_owned(), source })?;
+    let _turn = wait_for_turn(destination, is_enough)?;
     claim(destination, settings, &outputs)?;
 
     let work = Work {
@@ -238,7 +245,25 @@ fn is_within(folder: &Path, other: &Path) -> bool {
     there.is_some_and(|found| found.starts_with(&other))
 }
 
-/// Makes the folder, and finds that what is in it was made with the same settings.
+/// Waits until nobody else prepares into the folder. Where nothing can be locked, as in a folder that may only be read, there is nobody to
+/// wait for, as far as can be known.
+fn wait_for_turn(destination: &Path, is_enough: &dyn Fn() -> bool) -> Result<Option<fs::File>, PrepareError> {
+    let Ok(file) =
+        fs::File::options().write(true).create(true).truncate(false).open(destination.join(LOCK_FILE))
+    else {
+        return Ok(None);
+    };
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Some(file)),
+            Err(fs::TryLockError::Error(_)) => return Ok(None),
+            Err(fs::TryLockError::WouldBlock) if is_enough() => return Err(PrepareError::Interrupted),
+            Err(fs::TryLockError::WouldBlock) => std::thread::sleep(ASK_EVERY),
+        }
+    }
+}
+
+/// Finds that what is in the folder was made with the same settings, or writes down that it is going to be.
 fn claim(destination: &Path, settings: &Settings, outputs: &[Output]) -> Result<(), PrepareError> {
     let path = destination.join(SETTINGS_FILE);
     match fs::read(&path) {
@@ -261,8 +286,6 @@ fn claim(destination: &Path, settings: &Settings, outputs: &[Output]) -> Result<
                     there.display()
                 )));
             }
-            fs::create_dir_all(destination)
-                .map_err(|source| PrepareError::Write { path: destination.to_owned(), source })?;
             let text = serde_json::to_vec_pretty(settings).map_err(io::Error::from);
             text.and_then(|text| write(&path, |file| file.write_all(&text)))
                 .map_err(|source| PrepareError::Write { path, source })

@@ -6,7 +6,7 @@
 //! `toil / burn` workers to a core all cores are busy. Time that workers spend waiting *for* a processor is taken out of
 //! the toil: counted in, more workers would make each sample look dearer, which would call for more workers still.
 //!
-//! Growing is prompt, shrinking is patient, and the two have a gap between them; where the processors are overrun already,
+//! Growing is prompt, shrinking is patient, the more so where it was regretted, and the two have a gap between them; where the processors are overrun already,
 //! whoever runs what, nothing grows. What no mean can tell is whether more workers help at all: those that wait for storage which
 //! gives no more only wait longer. So growth is on trial: where it has brought nothing, it is taken back, and not tried again for a while.
 
@@ -27,6 +27,12 @@ const SURPLUS: f64 = 1.25;
 
 /// … in so many observations on end.
 const PATIENCE: u32 = 4;
+
+/// Who is taken on again within so many observations after others were let go was let go too soon: from then on it takes twice the patience, …
+const REGRET: u32 = 40;
+
+/// … up to this.
+const PATIENCE_MAX: u32 = 128;
 
 /// How far reality may be from the means: samples of very uneven cost take more workers than their mean tells.
 const CORRECTION_MAX: f64 = 4.0;
@@ -141,6 +147,10 @@ pub struct Crew {
     corrected_for: f64,
     /// For how many observations there have been too many workers, and the most that any of those called for.
     surplus: (u32, usize),
+    /// How many such observations it takes to let workers go.
+    patience: u32,
+    /// How many observations ago that was done, up to [`REGRET`].
+    let_go: u32,
     /// Samples per second, lately, with as many workers as now; 0 where that is not known.
     rate: f64,
     trial: Option<Trial>,
@@ -177,6 +187,8 @@ impl Crew {
             correction: 1.0,
             corrected_for: 0.0,
             surplus: (0, 0),
+            patience: PATIENCE,
+            let_go: REGRET,
             rate: 0.0,
             trial: None,
             in_vain: None,
@@ -236,6 +248,7 @@ impl Crew {
             }
             self.vain_trials = 0;
         }
+        self.let_go = (self.let_go + 1).min(REGRET);
         let (needed, reason) = self.needed(demand, seen);
         let called_for = self.within_limits(needed);
         // A few more of many are not worth a change: the means are not that exact.
@@ -245,6 +258,10 @@ impl Crew {
             if seen.queued <= OVERRUN * seen.working && !in_vain {
                 self.workers = called_for.min(self.workers * 2);
                 self.reason = reason;
+                if self.let_go < REGRET {
+                    self.patience = (self.patience * 2).min(PATIENCE_MAX);
+                    self.let_go = REGRET; // regretted once
+                }
                 let more = self.workers as f64 / before as f64 - 1.0;
                 // Who waits for half of the time can take twice as much, and no more.
                 let hope = more.min(seen.waited / (1.0 - seen.waited).max(1e-9));
@@ -253,10 +270,11 @@ impl Crew {
         } else if self.within_limits(needed * SURPLUS) < self.workers {
             let (times, most) = self.surplus;
             self.surplus = (times + 1, most.max(called_for));
-            if self.surplus.0 >= PATIENCE {
+            if self.surplus.0 >= self.patience {
                 self.workers = self.surplus.1;
                 self.reason = reason;
                 self.surplus = (0, 0);
+                self.let_go = 0;
             }
         } else {
             self.surplus = (0, 0);
@@ -403,6 +421,29 @@ mod tests {
         assert_eq!(trace[40..120], [16; 80], "{trace:?}");
         let more = trace[120..].iter().filter(|&&workers| workers > 16).count();
         assert!(more < 12, "tried now and then: {trace:?}");
+    }
+
+    /// A trainer that takes all there is for a while, and then hardly anything: not its every turn is followed.
+    #[test]
+    fn a_consumer_that_comes_and_goes_keeps_its_workers() {
+        let hungry = Workload { waiting: 0.019, burning: 0.001, ..STILL };
+        let slow = Workload { step: 0.025, ..hungry };
+        let mut crew = Crew::new(CrewLimits { workers_min: 1, workers_max: 8, cores: 2 });
+        let workers: Vec<usize> = (0..600)
+            .map(|second| {
+                let workload = if second / 12 % 2 == 0 { hungry } else { slow };
+                crew.observe(&workload.second(crew.workers(), &mut || 0.5));
+                crew.workers()
+            })
+            .collect();
+        let let_go = workers.windows(2).filter(|pair| pair[1] < pair[0]).count();
+        assert!((1..=3).contains(&let_go), "{workers:?}");
+        assert_eq!(workers[200..], [8; 400], "{workers:?}");
+        // Once it hardly takes anything for good, they are let go all the same.
+        for _ in 0..PATIENCE_MAX {
+            crew.observe(&slow.second(crew.workers(), &mut || 0.5));
+        }
+        assert!(crew.workers() < 3, "{crew:?}");
     }
 
     #[test]

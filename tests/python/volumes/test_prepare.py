@@ -109,6 +109,16 @@ def test_a_source_of_another_time_is_prepared_anew(
     assert sutler.prepare_volumes(scans, done, **SMALL)["unchanged"] == 2
 
 
+def test_ranks_that_all_prepare_wait_for_one_another(scans: Path, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    prepare = "import sys, json, sutler; print(json.dumps(sutler.prepare_volumes(sys.argv[1], sys.argv[2])))"
+    command = [sys.executable, "-c", prepare, str(scans), str(done)]
+    ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    facts = [json.loads(rank.communicate(timeout=120)[0]) for rank in ranks]
+    assert sorted(fact["prepared"] for fact in facts) == [0, 0, 2], facts
+    assert len(sutler.VolumeFolder(done)) == 2
+
+
 def test_labels_are_written_before_the_image_whose_header_they_follow(scans: Path, tmp_path: Path) -> None:
     done = tmp_path / "done"
     sutler.prepare_volumes(scans, done, **SMALL)

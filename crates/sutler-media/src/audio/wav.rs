@@ -183,10 +183,20 @@ fn find(bytes: &[u8], file_bytes: u64) -> Result<Found, AudioError> {
 }
 
 /// Whether the length of the sound, which begins at `at`, was never filled in: programs that write into a pipe cannot go back for it.
-/// They could not for the length of the file either; where that is right, a sound without a value has none.
+/// They could not for the length of the file either; where that is right, and what follows is a chunk, a sound without a value has none.
 fn is_unfinished(bytes: &[u8], at: usize, file_bytes: u64) -> bool {
     let said = bytes.get(4..8).and_then(<[u8]>::first_chunk).copied().map_or(0, u32::from_le_bytes);
-    file_bytes > at as u64 && !(at as u64..=file_bytes).contains(&(u64::from(said) + 8))
+    let is_finished = (at as u64..=file_bytes).contains(&(u64::from(said) + 8));
+    file_bytes > at as u64 && !(is_finished && may_be_chunk(bytes, at, file_bytes))
+}
+
+/// Whether something may be a chunk: it has a name of letters, and ends within the file.
+fn may_be_chunk(bytes: &[u8], at: usize, file_bytes: u64) -> bool {
+    let Some([name @ .., a, b, c, d]) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) else {
+        return true; // there is no room for sound either, or nobody has looked so far
+    };
+    let end = at as u64 + 8 + u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
+    name.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') && end <= file_bytes
 }
 
 fn read_layout(chunk: &[u8]) -> Result<Layout, AudioError> {
@@ -317,6 +327,15 @@ mod tests {
         let said = file.len() as u32 - 8;
         file[4..8].copy_from_slice(&said.to_le_bytes());
         assert_eq!(decoded(&file).unwrap().frames(), 0);
+    }
+
+    #[test]
+    fn sound_that_follows_a_length_of_zero_is_sound() {
+        let mut file = wav(1, 1, 16, &[]);
+        file.extend([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        let said = file.len() as u32 - 8;
+        file[4..8].copy_from_slice(&said.to_le_bytes());
+        assert_eq!(decoded(&file).unwrap().frames(), 6);
     }
 
     #[test]

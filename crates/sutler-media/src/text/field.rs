@@ -17,14 +17,26 @@ pub(super) fn extract<'a>(line: &'a [u8], field: &str) -> Result<Cow<'a, str>, T
     let found = found.map_err(|error| {
         // The parser saw one line and calls it the first.
         let place = format!(" at line 1 column {}", error.column());
-        let reason = format!("{} (column {})", error.to_string().replace(&place, ""), error.column());
-        TextError::Json { reason }
+        let said = error.to_string().replace(&place, "");
+        let said =
+            no_number(text, error.column()).map_or(said, |word| format!("{word} is no number in JSON"));
+        TextError::Json { reason: format!("{said} (column {})", error.column()) }
     })?;
     match found {
         Found::Text(text) => Ok(text),
         Found::Other(found) => Err(TextError::NotText { field: field.to_owned(), found }),
         Found::Nothing(names) => Err(TextError::MissingField { field: field.to_owned(), found: names }),
     }
+}
+
+/// What Python's `json` writes for a number that is none, if the parser has stopped there: behind the first letter of it, or behind its sign.
+fn no_number(text: &str, column: usize) -> Option<&'static str> {
+    let starts = |word: &str| {
+        (1..=2).any(|back| {
+            column.checked_sub(back).and_then(|at| text.get(at..)).is_some_and(|rest| rest.starts_with(word))
+        })
+    };
+    ["-Infinity", "Infinity", "NaN"].into_iter().find(|word| starts(word))
 }
 
 enum Found<'a> {
@@ -168,6 +180,10 @@ mod tests {
             );
         }
         assert!(reason(r#"{"text": "cut"#).contains("EOF while parsing a string (column 13)"));
+        for word in ["NaN", "Infinity", "-Infinity"] {
+            let told = reason(&format!(r#"{{"text": "fine", "score": {word}, "x": 1}}"#));
+            assert!(told.contains(&format!(" {word} is no number in JSON (column 2")), "{told}");
+        }
         assert!(reason(r#"["text"]"#).contains("expected an object"));
         assert!(reason(r#"{"text": "x"} {"text": "y"}"#).contains("trailing characters"));
         assert_eq!(extract(b"{\"text\": \"\xff\"}", "text").unwrap_err().kind(), "not_utf8");
