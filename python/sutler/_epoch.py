@@ -215,6 +215,8 @@ class EpochIterator(Iterator[Any]):
         if self._position.streams is not None:
             self._loader._compare_with_length(self._position.consumed)
         self._loader._successor.look_ahead(self._loader, self)
+        if self._loader.num_workers > 0:  # else all is done here, and nobody expects otherwise
+            self._loader._function_times.warn_if_noticed(stacklevel=2)
         return batch
 
     def close(self) -> None:

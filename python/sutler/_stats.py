@@ -62,7 +62,8 @@ def describe(loader: Loader) -> dict[str, Any]:
         "unique_fraction": drawing.unique_fraction if drawing else 1.0,
         "cache": metrics["cache"] if "cache" in metrics else _cache_figures(loader),
         "stages": dict(metrics.get("stages", [])),
-        "steps": [{"name": name} | times for name, times in metrics.get("steps", [])],
+        "steps": [{"name": name} | times for name, times in metrics.get("steps", [])]
+        + loader._function_times.described(),
         "slow_share": metrics.get(
             "slow_share", {"threshold": 0.0, "mean": 0.0, "series": [], "batches_per_point": 1}
         ),

@@ -28,6 +28,7 @@ class TextBatches(AssembledBatches):
         self._dataset = dataset
         self._epoch = epoch
         self._convert: Callable[[Array], Any] = converter(loader.output)
+        self.prepares = loader.collate_fn is not None or bool(dataset.lowered.tail)
 
     def _assemble(self, batch: Batch) -> Any:
         loader = self._loader
@@ -80,10 +81,10 @@ class TextBatches(AssembledBatches):
             return [convert(array) for array in batch.take_tokens()]
         ids: list[int] = np.asarray(batch.ids()).tolist()
         texts = [np.asarray(array).tobytes().decode() for array in batch.take_text()]
-        seed = self._loader.seed
-        with generators_kept():
+        loader = self._loader
+        with generators_kept(), loader._function_times.noted():
             return [
-                dataset.finish(text, index, seed=seed, epoch=self._epoch, repeat=repeat)
+                dataset.finish(text, index, seed=loader.seed, epoch=self._epoch, repeat=repeat)
                 for text, index, repeat in zip(texts, ids, batch.repeats(), strict=True)
             ]
 

@@ -33,6 +33,7 @@ from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
 from sutler._epoch import EpochIterator, Position
 from sutler._epoch_batches import check_samples
 from sutler._figures import TrainerFigures
+from sutler._functions import FunctionTimes
 from sutler._output import Output, resolve_output
 from sutler._parts import cache_for, leaves
 from sutler._passes import Passes
@@ -333,6 +334,8 @@ class Loader(Generic[BatchType_co]):
         #: What happened without workers, and the samples that the latest epoch left out.
         self._inline = TrainerFigures()
         self._inline_failures: list[Failure] = []
+        #: What the functions behind native transforms took, which run in this process.
+        self._function_times = FunctionTimes()
         #: What the trainer waited for, where batches are copied to a device ahead of it.
         self._device_figures = TrainerFigures()
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
@@ -478,6 +481,7 @@ class Loader(Generic[BatchType_co]):
         """We are in a forked child: what happened, and what is under way, is the parent's."""
         self._last_figures = ({}, [])
         self._last_timeline = no_timeline()
+        self._function_times = FunctionTimes()
         self._iterators = weakref.WeakSet()
 
     def _remember_figures(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn, Self
 import numpy as np
 
 from sutler import _moment, _sutler
+from sutler._functions import in_turn
 from sutler._output import converter, resolve_output
 from sutler._seeding import seeded
 from sutler._tokenizers import Description, describe, end_token, pad_token
@@ -278,7 +279,9 @@ class TextLines(NativeDataset):
         if self.tokenizer is None:
             return image
         with seeded(_sutler.user_seed(seed, epoch, index, repeat)):
-            tokens = self.tokenizer(image)
+            tokens = image
+            for tokenizer in in_turn(self.lowered.tail):
+                tokens = tokenizer(tokens)
         # What transformers' tokenizers return when they are called.
         tokens = tokens["input_ids"] if hasattr(tokens, "keys") else tokens
         return tokens if self.max_length is None else tokens[: self.max_length]
