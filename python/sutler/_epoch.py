@@ -187,11 +187,14 @@ class EpochIterator(Iterator[Any]):
     def __next__(self) -> Any:
         if self._ended:
             raise StopIteration
-        self.begin()
+        if not self.begun:
+            with self._loader._waiting_for_workers():
+                self.begin()
         if self._owner != os.getpid():
             # Forked in the middle of an epoch: the threads stayed behind, but the position is ours.
             self._call_off.detach()
-            self._start()
+            with self._loader._waiting_for_workers():
+                self._start()
         try:
             answer = self._prefetcher.next() if self._prefetcher else self._source.next()
         except TimedOutError:
@@ -204,7 +207,8 @@ class EpochIterator(Iterator[Any]):
                 _warn_of_failures(self._loader, self._position, stacklevel=2)
             self._ended = True
             self._position.complete = True
-            self.close()
+            with self._loader._waiting_for_workers():
+                self.close()
             raise StopIteration
         batch, progress = answer
         before = self._position.done

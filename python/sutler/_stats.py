@@ -18,14 +18,27 @@ FORMS = ("storage", "encoded", "decoded", "augmented")
 
 def figures_of(loader: Loader) -> tuple[dict[str, Any], list[Failure]]:
     """The job's own figures and failures: its last ones once the loader is closed, none yet in a forked child."""
-    metrics, failures = _figures_of_source(loader)
+    metrics, failures = figures_of_source(loader)
     if loader.device is not None and metrics:
         # The source's consumer is a thread of ours that copies ahead; it is the trainer's time that counts.
         metrics = metrics | loader._device_figures.waits()
-    return metrics, failures
+    return _with_workers(metrics, loader._worker_seconds), failures
 
 
-def _figures_of_source(loader: Loader) -> tuple[dict[str, Any], list[Failure]]:
+def _with_workers(metrics: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Figures in which the trainer waited, besides, for workers to start and to end: for samples to be prepared."""
+    if not metrics or not seconds:
+        return metrics
+    stalls = metrics["stalls"]
+    return metrics | {
+        "seconds": metrics["seconds"] + seconds,
+        "wait_seconds": metrics["wait_seconds"] + seconds,
+        "stalls": stalls | {"prep": stalls["prep"] + seconds},
+    }
+
+
+def figures_of_source(loader: Loader) -> tuple[dict[str, Any], list[Failure]]:
+    """The same without what the trainer waited for outside of its requests to the source."""
     if loader._streams is not None:
         return loader._streams.figures.metrics(), []
     if loader._in_process():
