@@ -50,6 +50,8 @@ class TextBatches(AssembledBatches):
             return self._planes(batch)
         block = batch.padded_tokens()
         if block is not None:
+            if dataset.pads_left:
+                _move_padding_left(np.asarray(block[0]), np.asarray(block[1]))
             ids, lengths = self._convert(block[0]), self._convert(block[1])
         else:
             samples = self._samples(batch)
@@ -107,15 +109,25 @@ class TextBatches(AssembledBatches):
         padded = np.full((len(rows), dataset.padded_length(int(lengths.max()))), dataset.pad, dtype=np.int64)
         for line, row in zip(padded, rows, strict=True):
             line[: len(row)] = row
+        if dataset.pads_left:
+            _move_padding_left(padded, lengths)
         return self._own(padded), self._own(lengths)
 
     def _mask(self, lengths: np.ndarray[Any, Any], length: int) -> Any:
         mask = np.arange(length) < lengths[:, None]
+        if self._dataset.pads_left:
+            mask = mask[:, ::-1]
         return self._own(mask.astype(np.int64))
 
     def _own(self, array: np.ndarray[Any, Any]) -> Any:
         """An array that was made here, as the loader's output."""
         return import_torch().from_numpy(array) if self._loader.output == "torch" else array
+
+
+def _move_padding_left(rows: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:
+    """Puts the tokens of each row at its end, in place: the memory may be registered with a device."""
+    for row, length in zip(rows, lengths.tolist(), strict=True):
+        row[:] = np.roll(row, len(row) - length)
 
 
 def _tokens(sample: Any) -> np.ndarray[Any, Any]:

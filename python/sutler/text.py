@@ -186,6 +186,11 @@ class TextLines(NativeDataset):
         return self._described.json is not None
 
     @property
+    def pads_left(self) -> bool:
+        """Whether shorter lines of a batch are filled up at their beginning, as the tokenizer says."""
+        return self._described.pads_left
+
+    @property
     def planes(self) -> int:
         """How many rows of numbers a packed block has: its tokens, and what else was asked for."""
         return 1 + self.documents + self.positions
@@ -284,7 +289,9 @@ class TextLines(NativeDataset):
                 tokens = tokenizer(tokens)
         # What transformers' tokenizers return when they are called.
         tokens = tokens["input_ids"] if hasattr(tokens, "keys") else tokens
-        return tokens if self.max_length is None else tokens[: self.max_length]
+        if self.max_length is None:
+            return tokens
+        return tokens[-self.max_length :] if self._described.cuts_left else tokens[: self.max_length]
 
     def text(self, line: int) -> str:
         """The text of a line, before it is tokenized; where lines are packed, too."""
