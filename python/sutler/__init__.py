@@ -1,5 +1,6 @@
 """Sutler reads, decodes and augments training samples, so that the accelerator never waits for them."""
 
+from sutler import _starting  # before all else, so that Ctrl-C ends the command meanwhile
 from sutler._hand_over import yield_point
 from sutler._sutler import __version__
 from sutler._worker_info import get_worker_info
@@ -58,3 +59,5 @@ __all__ = [
     "prepare_volumes",
     "yield_point",
 ]
+
+_starting.done()

@@ -73,7 +73,7 @@ class HostBatches(AssembledBatches):
         labels: list[Any] = np.asarray(batch.labels()).tolist()
         ids: list[int] = np.asarray(batch.ids()).tolist()
         if dataset.lowered.tail:
-            with generators_kept():
+            with generators_kept(), loader._function_times.noted():
                 images = [
                     dataset.finish(image, index, seed=loader.seed, epoch=self._epoch, repeat=repeat)
                     for image, index, repeat in zip(images, ids, batch.repeats(), strict=True)

@@ -65,7 +65,7 @@ class DetectionBatches(HostBatches):
         images = [self._convert_parts(array) for array in arrays]
         targets = split_targets(found, self._convert_parts)
         ids: list[int] = np.asarray(batch.ids()).tolist()
-        with generators_kept():
+        with generators_kept(), loader._function_times.noted():
             for place, (index, repeat) in enumerate(zip(ids, batch.repeats(), strict=True)):
                 images[place], targets[place] = dataset.finish_detection(
                     images[place], targets[place], index, seed=loader.seed, epoch=self._epoch, repeat=repeat

@@ -187,11 +187,14 @@ class EpochIterator(Iterator[Any]):
     def __next__(self) -> Any:
         if self._ended:
             raise StopIteration
-        self.begin()
+        if not self.begun:
+            with self._loader._waiting_for_workers():
+                self.begin()
         if self._owner != os.getpid():
             # Forked in the middle of an epoch: the threads stayed behind, but the position is ours.
             self._call_off.detach()
-            self._start()
+            with self._loader._waiting_for_workers():
+                self._start()
         try:
             answer = self._prefetcher.next() if self._prefetcher else self._source.next()
         except TimedOutError:
@@ -204,7 +207,8 @@ class EpochIterator(Iterator[Any]):
                 _warn_of_failures(self._loader, self._position, stacklevel=2)
             self._ended = True
             self._position.complete = True
-            self.close()
+            with self._loader._waiting_for_workers():
+                self.close()
             raise StopIteration
         batch, progress = answer
         before = self._position.done
@@ -215,6 +219,8 @@ class EpochIterator(Iterator[Any]):
         if self._position.streams is not None:
             self._loader._compare_with_length(self._position.consumed)
         self._loader._successor.look_ahead(self._loader, self)
+        if self._loader.num_workers > 0:  # else all is done here, and nobody expects otherwise
+            self._loader._function_times.warn_if_noticed(stacklevel=2)
         return batch
 
     def close(self) -> None:

@@ -18,14 +18,27 @@ FORMS = ("storage", "encoded", "decoded", "augmented")
 
 def figures_of(loader: Loader) -> tuple[dict[str, Any], list[Failure]]:
     """The job's own figures and failures: its last ones once the loader is closed, none yet in a forked child."""
-    metrics, failures = _figures_of_source(loader)
+    metrics, failures = figures_of_source(loader)
     if loader.device is not None and metrics:
         # The source's consumer is a thread of ours that copies ahead; it is the trainer's time that counts.
         metrics = metrics | loader._device_figures.waits()
-    return metrics, failures
+    return _with_workers(metrics, loader._worker_seconds), failures
 
 
-def _figures_of_source(loader: Loader) -> tuple[dict[str, Any], list[Failure]]:
+def _with_workers(metrics: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Figures in which the trainer waited, besides, for workers to start and to end: for samples to be prepared."""
+    if not metrics or not seconds:
+        return metrics
+    stalls = metrics["stalls"]
+    return metrics | {
+        "seconds": metrics["seconds"] + seconds,
+        "wait_seconds": metrics["wait_seconds"] + seconds,
+        "stalls": stalls | {"prep": stalls["prep"] + seconds},
+    }
+
+
+def figures_of_source(loader: Loader) -> tuple[dict[str, Any], list[Failure]]:
+    """The same without what the trainer waited for outside of its requests to the source."""
     if loader._streams is not None:
         return loader._streams.figures.metrics(), []
     if loader._in_process():
@@ -62,7 +75,8 @@ def describe(loader: Loader) -> dict[str, Any]:
         "unique_fraction": drawing.unique_fraction if drawing else 1.0,
         "cache": metrics["cache"] if "cache" in metrics else _cache_figures(loader),
         "stages": dict(metrics.get("stages", [])),
-        "steps": [{"name": name} | times for name, times in metrics.get("steps", [])],
+        "steps": [{"name": name} | times for name, times in metrics.get("steps", [])]
+        + loader._function_times.described(),
         "slow_share": metrics.get(
             "slow_share", {"threshold": 0.0, "mean": 0.0, "series": [], "batches_per_point": 1}
         ),

@@ -28,6 +28,7 @@ class TextBatches(AssembledBatches):
         self._dataset = dataset
         self._epoch = epoch
         self._convert: Callable[[Array], Any] = converter(loader.output)
+        self.prepares = loader.collate_fn is not None or bool(dataset.lowered.tail)
 
     def _assemble(self, batch: Batch) -> Any:
         loader = self._loader
@@ -49,6 +50,8 @@ class TextBatches(AssembledBatches):
             return self._planes(batch)
         block = batch.padded_tokens()
         if block is not None:
+            if dataset.pads_left:
+                _move_padding_left(np.asarray(block[0]), np.asarray(block[1]))
             ids, lengths = self._convert(block[0]), self._convert(block[1])
         else:
             samples = self._samples(batch)
@@ -80,10 +83,10 @@ class TextBatches(AssembledBatches):
             return [convert(array) for array in batch.take_tokens()]
         ids: list[int] = np.asarray(batch.ids()).tolist()
         texts = [np.asarray(array).tobytes().decode() for array in batch.take_text()]
-        seed = self._loader.seed
-        with generators_kept():
+        loader = self._loader
+        with generators_kept(), loader._function_times.noted():
             return [
-                dataset.finish(text, index, seed=seed, epoch=self._epoch, repeat=repeat)
+                dataset.finish(text, index, seed=loader.seed, epoch=self._epoch, repeat=repeat)
                 for text, index, repeat in zip(texts, ids, batch.repeats(), strict=True)
             ]
 
@@ -106,15 +109,25 @@ class TextBatches(AssembledBatches):
         padded = np.full((len(rows), dataset.padded_length(int(lengths.max()))), dataset.pad, dtype=np.int64)
         for line, row in zip(padded, rows, strict=True):
             line[: len(row)] = row
+        if dataset.pads_left:
+            _move_padding_left(padded, lengths)
         return self._own(padded), self._own(lengths)
 
     def _mask(self, lengths: np.ndarray[Any, Any], length: int) -> Any:
         mask = np.arange(length) < lengths[:, None]
+        if self._dataset.pads_left:
+            mask = mask[:, ::-1]
         return self._own(mask.astype(np.int64))
 
     def _own(self, array: np.ndarray[Any, Any]) -> Any:
         """An array that was made here, as the loader's output."""
         return import_torch().from_numpy(array) if self._loader.output == "torch" else array
+
+
+def _move_padding_left(rows: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:
+    """Puts the tokens of each row at its end, in place: the memory may be registered with a device."""
+    for row, length in zip(rows, lengths.tolist(), strict=True):
+        row[:] = np.roll(row, len(row) - length)
 
 
 def _tokens(sample: Any) -> np.ndarray[Any, Any]:

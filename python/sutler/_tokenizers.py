@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ class Description:
     #: The tokens that the object the user passed has for these purposes.
     eos: int | None = None
     pad: int | None = None
+    #: Whether lines that are too long lose their beginning, and shorter ones are filled up there.
+    cuts_left: bool = False
+    pads_left: bool = False
 
 
 def describe(tokenizer: Any) -> Description:
@@ -31,20 +35,60 @@ def describe(tokenizer: Any) -> Description:
     if tokenizer is None:
         return Description()
     if isinstance(tokenizer, str) and tokenizer.lstrip()[:1] == "{":
-        return Description(tokenizer)
+        return _of_json(tokenizer)
     if isinstance(tokenizer, str | os.PathLike):
-        return Description(_read(Path(tokenizer)))
+        return _of_json(_read(Path(tokenizer)))
     backend = getattr(tokenizer, "backend_tokenizer", None)  # of transformers' fast tokenizers
     described = _to_json(tokenizer if backend is None else backend)
-    if described is not None:
-        eos, pad = (_number(tokenizer, name) for name in ("eos_token_id", "pad_token_id"))
-        return Description(described, eos, pad)
-    if callable(tokenizer):
-        return Description(None, _number(tokenizer, "eos_token_id"), _number(tokenizer, "pad_token_id"))
+    own = Description() if described is None else _of_json(described)
+    cuts_left = _is_left(tokenizer, "truncation_side", own.cuts_left)
+    if described is not None and cuts_left != own.cuts_left:
+        described = _cutting_at(described, cuts_left)
+    if described is not None or callable(tokenizer):
+        return Description(
+            described,
+            _number(tokenizer, "eos_token_id"),
+            _number(tokenizer, "pad_token_id"),
+            cuts_left=cuts_left,
+            pads_left=_is_left(tokenizer, "padding_side", own.pads_left),
+        )
     raise TypeError(
         "tokenizer should be the path of a tokenizer.json, a tokenizers.Tokenizer, a fast tokenizer of transformers, "
         f"or a function from a string to the numbers of its tokens, got {tokenizer!r}"
     )
+
+
+def _of_json(text: str) -> Description:
+    """What a ``tokenizer.json`` says of sides; the rest is the native tokenizer's to read."""
+    if '"Left"' not in text:  # nearly always, and the file may be large
+        return Description(text)
+    try:
+        content = json.loads(text)
+        cuts_left, pads_left = (
+            (content.get(key) or {}).get("direction") == "Left" for key in ("truncation", "padding")
+        )
+    except (ValueError, AttributeError):
+        return Description(text)  # the native tokenizer says what is wrong with it
+    return Description(text, cuts_left=cuts_left, pads_left=pads_left)
+
+
+def _is_left(tokenizer: Any, name: str, otherwise: bool) -> bool:
+    """Which side one of transformers' tokenizers names; others name none."""
+    side = getattr(tokenizer, name, None)
+    return side == "left" if isinstance(side, str) else otherwise
+
+
+def _cutting_at(text: str, left: bool) -> str:
+    """The same ``tokenizer.json``, but lines that are too long are cut off at this side."""
+    content = json.loads(text)
+    # The length has to be there and plays no part: what the user passes as max_length takes its place.
+    content["truncation"] = {
+        "direction": "Left" if left else "Right",
+        "max_length": 512,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _read(path: Path) -> str:

@@ -38,7 +38,7 @@ class VolumeBatches(HostBatches):
         convert = np.asarray if loader.output == "dlpack" else self._convert
         ids: list[int] = np.asarray(batch.ids()).tolist()
         samples = zip(self._samples(batch, convert), ids, batch.repeats(), strict=True)
-        with generators_kept():
+        with generators_kept(), loader._function_times.noted():
             pairs = [
                 dataset.finish(pair, index, seed=loader.seed, epoch=self._epoch, repeat=repeat)
                 for pair, index, repeat in samples

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
 from sutler._epoch_batches import EpochBatches, check_positive
+from sutler._functions import in_turn
 from sutler._seeding import seeded
 from sutler._selection import origin_of, selection_of
 from sutler.datasets import BYTES_MAX, Io, NativeDataset
@@ -116,7 +117,7 @@ class AudioFolder(NativeDataset):
         if not self.lowered.tail:
             return image
         with seeded(_sutler.user_seed(seed, epoch, index, repeat)):
-            for function in self.lowered.tail:
+            for function in in_turn(self.lowered.tail):
                 image = function(image)
         return image
 

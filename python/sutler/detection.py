@@ -14,6 +14,7 @@ import numpy as np
 from sutler import _moment, _sutler
 from sutler._detection_batches import split_targets
 from sutler._epoch_batches import EpochBatches, check_positive
+from sutler._functions import in_turn, name_of
 from sutler._output import converter, resolve_output
 from sutler._seeding import seeded
 from sutler._selection import origin_of, selection_of
@@ -209,14 +210,12 @@ class CocoDetection(NativeDataset):
         if not self.lowered.tail:
             return image, target
         with seeded(_sutler.user_seed(seed, epoch, index, repeat)):
-            functions: list[Callable[..., Any]] = list(self.lowered.tail)
-            for function in functions:
+            for function in in_turn(self.lowered.tail):
                 made = function(image, target)
                 if not isinstance(made, tuple) or len(made) != 2:
-                    name = getattr(function, "__name__", None) or type(function).__name__
                     raise TypeError(
-                        f"{name} should return the picture and the target it was called with, or others; it returned "
-                        f"{type(made).__name__}"
+                        f"{name_of(function)} should return the picture and the target it was called with, or others; "
+                        f"it returned {type(made).__name__}"
                     )
                 image, target = made
         if isinstance(target, dict) and "size" in target:

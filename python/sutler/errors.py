@@ -190,9 +190,11 @@ class Failure(NamedTuple):
 
 
 class PythonTransformWarning(UserWarning):
-    """A part of a pipeline runs in Python, because Sutler has no native form of it.
+    """A part of a pipeline runs in Python, in the trainer's process, because Sutler has no native form of it.
 
-    The result is right and the speed is Python's. The message names the operations and what to do.
+    Given for what was not written as a ``Lambda`` when the dataset is made, and for anything once the trainer spends
+    much of its time with it. The result is right and the speed is Python's. The message names the operations and what
+    to do.
     """
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from sutler._agent import check_agent, choose_agent, warn_of_idle_cache
@@ -33,6 +35,7 @@ from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
 from sutler._epoch import EpochIterator, Position
 from sutler._epoch_batches import check_samples
 from sutler._figures import TrainerFigures
+from sutler._functions import FunctionTimes
 from sutler._output import Output, resolve_output
 from sutler._parts import cache_for, leaves
 from sutler._passes import Passes
@@ -40,7 +43,7 @@ from sutler._python_batches import default_collate
 from sutler._sampling import EpochBatchSampler, EpochSampler, as_pytorchs
 from sutler._selection import Numbers, origin_of, selection_of, warn_of_concatenation
 from sutler._state import check_state, make_state
-from sutler._stats import describe, figures_of, no_timeline, timeline_of
+from sutler._stats import describe, figures_of, figures_of_source, no_timeline, timeline_of
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
@@ -333,6 +336,10 @@ class Loader(Generic[BatchType_co]):
         #: What happened without workers, and the samples that the latest epoch left out.
         self._inline = TrainerFigures()
         self._inline_failures: list[Failure] = []
+        #: How long the trainer waited for workers to start and to end, outside of the requests that are counted.
+        self._worker_seconds = 0.0
+        #: What the functions behind native transforms took, which run in this process.
+        self._function_times = FunctionTimes()
         #: What the trainer waited for, where batches are copied to a device ahead of it.
         self._device_figures = TrainerFigures()
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
@@ -447,8 +454,9 @@ class Loader(Generic[BatchType_co]):
             self._streams.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[BatchType_co]:
-        position = self._passes.plan(self)
-        iterator = self._successor.take(self, position) or EpochIterator(self, position)
+        with self._waiting_for_workers():
+            position = self._passes.plan(self)
+            iterator = self._successor.take(self, position) or EpochIterator(self, position)
         self._iterators.add(iterator)
         if position.drawing is not None:
             position.drawing.draws.belong_to(iterator)
@@ -470,6 +478,19 @@ class Loader(Generic[BatchType_co]):
         """The batches of an epoch from a position on, and how to call the rest off."""
         return begin_epoch(self, position)
 
+    @contextmanager
+    def _waiting_for_workers(self) -> Iterator[None]:
+        """The trainer waits inside, in ``iter()`` or ``next()``, for what runs Python to start or to end.
+
+        Native threads are there at once, and stay.
+        """
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            if not isinstance(self._origin, NativeDataset):
+                self._worker_seconds += time.monotonic() - began
+
     def _is_under_way(self) -> bool:
         """Whether batches are being prepared for a pass."""
         return any(iterator.running for iterator in self._iterators)
@@ -478,11 +499,13 @@ class Loader(Generic[BatchType_co]):
         """We are in a forked child: what happened, and what is under way, is the parent's."""
         self._last_figures = ({}, [])
         self._last_timeline = no_timeline()
+        self._worker_seconds = 0.0
+        self._function_times = FunctionTimes()
         self._iterators = weakref.WeakSet()
 
     def _remember_figures(self) -> None:
         """What is counted with is about to end."""
-        self._last_figures = figures_of(self)
+        self._last_figures = figures_of_source(self)
         self._last_timeline = timeline_of(self)
 
     def _in_process(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn, Self
 import numpy as np
 
 from sutler import _moment, _sutler
+from sutler._functions import in_turn
 from sutler._output import converter, resolve_output
 from sutler._seeding import seeded
 from sutler._tokenizers import Description, describe, end_token, pad_token
@@ -185,6 +186,11 @@ class TextLines(NativeDataset):
         return self._described.json is not None
 
     @property
+    def pads_left(self) -> bool:
+        """Whether shorter lines of a batch are filled up at their beginning, as the tokenizer says."""
+        return self._described.pads_left
+
+    @property
     def planes(self) -> int:
         """How many rows of numbers a packed block has: its tokens, and what else was asked for."""
         return 1 + self.documents + self.positions
@@ -278,10 +284,14 @@ class TextLines(NativeDataset):
         if self.tokenizer is None:
             return image
         with seeded(_sutler.user_seed(seed, epoch, index, repeat)):
-            tokens = self.tokenizer(image)
+            tokens = image
+            for tokenizer in in_turn(self.lowered.tail):
+                tokens = tokenizer(tokens)
         # What transformers' tokenizers return when they are called.
         tokens = tokens["input_ids"] if hasattr(tokens, "keys") else tokens
-        return tokens if self.max_length is None else tokens[: self.max_length]
+        if self.max_length is None:
+            return tokens
+        return tokens[-self.max_length :] if self._described.cuts_left else tokens[: self.max_length]
 
     def text(self, line: int) -> str:
         """The text of a line, before it is tokenized; where lines are packed, too."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sutler import _moment, _sutler
+from sutler._functions import in_turn
 from sutler._output import converter, resolve_output
 from sutler._seeding import seeded
 from sutler.datasets import NativeDataset
@@ -141,7 +142,7 @@ class VolumeFolder(NativeDataset):
         if not self.lowered.tail:
             return image
         with seeded(_sutler.user_seed(seed, epoch, index, repeat)):
-            for function in self.lowered.tail:
+            for function in in_turn(self.lowered.tail):
                 image = function(image)
         if not isinstance(image, (tuple, list)) or len(image) != 2:
             raise TypeError(

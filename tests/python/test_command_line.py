@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +31,37 @@ def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[st
 def facts(*arguments: object, code: int = 0) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(command(*arguments, "--json", code=code).stdout)
     return found
+
+
+@pytest.mark.parametrize("started", ["module", "script", "program of a user"])
+def test_ctrl_c_ends_the_command_also_while_it_is_starting(started: str, tmp_path: Path) -> None:
+    # Something that is imported on the way, and takes its time.
+    (tmp_path / "numpy.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    (tmp_path / "sutler").write_text("import sys\nfrom sutler.__main__ import main\nsys.exit(main())\n")
+    (tmp_path / "train.py").write_text("import sutler\n")
+    arguments = {
+        "module": ["-m", "sutler", "--version"],
+        "script": [str(tmp_path / "sutler"), "--version"],
+        "program of a user": [str(tmp_path / "train.py")],
+    }[started]
+    package = str(Path(sutler.__file__).parents[1])
+    with subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), package])},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "importing\n"
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGINT  # which shells tell as 130
+    assert ("KeyboardInterrupt" in said) == (started == "program of a user")
+    assert said == "" or started == "program of a user"
 
 
 def test_help_and_version_are_answers() -> None:

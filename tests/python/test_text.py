@@ -135,6 +135,54 @@ def test_lines_are_cut_and_padded_as_asked(corpus: pathlib.Path, word_piece: tok
     assert bare[0].tolist() == word_piece.encode(bare.text(0), add_special_tokens=False).ids
 
 
+SIDES = [("left", "left"), ("left", "right"), ("right", "left"), ("right", "right")]
+
+
+@pytest.mark.parametrize(("padding_side", "truncation_side"), SIDES)
+def test_lines_are_cut_and_padded_at_the_sides_that_a_fast_tokenizer_names(
+    padding_side: str, truncation_side: str, corpus: pathlib.Path, word_piece: tokenizers.Tokenizer
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=word_piece,
+        pad_token="[PAD]",
+        padding_side=padding_side,
+        truncation_side=truncation_side,
+    )
+    dataset = sutler.TextLines(corpus, fast, max_length=12, attention_mask=True)
+    travelled = pickle.loads(pickle.dumps(dataset))
+    for served in (dataset, travelled):
+        first = 0
+        for ids, lengths, mask in sutler.Loader(served, batch_size=7):
+            texts = [dataset.text(index) for index in range(first, first + len(ids))]
+            theirs = fast(texts, padding=True, truncation=True, max_length=12)
+            assert ids.tolist() == theirs["input_ids"]
+            assert mask.tolist() == theirs["attention_mask"]
+            assert mask.sum(1).equal(lengths)
+            first += len(ids)
+
+
+def test_a_tokenizer_file_and_a_function_name_sides_too(
+    corpus: pathlib.Path, word_piece: tokenizers.Tokenizer
+) -> None:
+    left = tokenizers.Tokenizer.from_str(word_piece.to_str())
+    left.enable_padding(direction="left", pad_id=left.token_to_id("[PAD]"), pad_token="[PAD]")
+    left.enable_truncation(9, direction="left")
+
+    class Function:
+        padding_side = truncation_side = "left"
+        pad_token_id = left.token_to_id("[PAD]")
+
+        def __call__(self, text: str) -> list[int]:
+            return word_piece.encode(text, add_special_tokens=False).ids
+
+    for tokenizer in (left, left.to_str(), Function()):
+        dataset = sutler.TextLines(corpus, tokenizer, max_length=9, add_special_tokens=False)
+        ids, _ = next(iter(sutler.Loader(dataset, batch_size=16)))
+        texts = [dataset.text(index) for index in range(16)]
+        assert ids.tolist() == [each.ids for each in left.encode_batch(texts, add_special_tokens=False)]
+
+
 def test_without_a_tokenizer_lines_are_strings(corpus: pathlib.Path, sentences: list[str]) -> None:
     dataset = sutler.TextLines(corpus)
     assert dataset[3] == sentences[3]

@@ -212,6 +212,9 @@ class MelSpectrogram(AudioTransform):
 class LogMel(AudioTransform):
     """The natural logarithm of a mel spectrogram.
 
+    Natively these are two steps, ``MelSpectrogram`` and ``LogMel``: errors and ``stats()["steps"]`` name and count them
+    so, unless it follows a :class:`MelSpectrogram` anyway.
+
     Args:
         offset: added before the logarithm is taken.
         normalize: ``"per_feature"`` brings each feature to mean 0 and deviation 1 over the frames of its clip,

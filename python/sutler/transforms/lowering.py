@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from sutler._functions import name_of
 from sutler.errors import PythonTransformWarning
 from sutler.transforms.audio import audio_ops
 from sutler.transforms.base import Lambda, Medium, NotNativeError, Op, Transform
@@ -258,7 +259,8 @@ def _in_python(rest: list[Transform], what: str, reason: str) -> str:
     """What runs in Python, why, and what to do about it."""
     names = ", ".join(_name(step) for step in rest)
     return (
-        f"{names} {'runs' if len(rest) == 1 else 'run'} in Python, one {what} at a time, because {reason}"
+        f"{names} {'runs' if len(rest) == 1 else 'run'} in Python, in the trainer's process and one {what} at a time, "
+        f"because {reason}"
         + (", and what follows has to wait for it. " if len(rest) > 1 else ". ")
         + "Move it to the end, or replace it with a transform of sutler.transforms, to leave more to native "
         "threads; write it as sutler.transforms.Lambda to run it in Python without this warning."
@@ -267,7 +269,7 @@ def _in_python(rest: list[Transform], what: str, reason: str) -> str:
 
 def _name(step: Transform) -> str:
     if isinstance(step, Lambda):
-        return getattr(step.lambd, "__name__", None) or type(step.lambd).__name__
+        return name_of(step.lambd)
     return type(step).__name__
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from sutler._functions import in_turn
 from sutler._seeding import seeded
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def run_tail(
     """
     value = _for_tail(tail_input, array)
     with contextlib.nullcontext() if seed is None else seeded(seed):
-        for function in tail:
+        for function in in_turn(tail):
             value = function(value)
     return _from_tail(value)
 

@@ -69,20 +69,21 @@ class Epoch:
 
 
 def run(loader: Loader, step: float) -> Epoch:
-    """Goes through an epoch, from the first request for a batch to the last."""
-    iterator = iter(loader)
+    """Goes through an epoch, from asking for an iterator to its end."""
     began = time.perf_counter()
+    iterator = iter(loader)
     trained = 0.0
     while True:
-        asked = time.perf_counter()
         if next(iterator, None) is None:
             break
         had = time.perf_counter()
         time.sleep(step)
         trained += time.perf_counter() - had
+    wall = time.perf_counter() - began
     stats = loader.stats()
     loader.close()
-    return Epoch(asked - began, trained, stats)
+    assert loader.stats()["stalls"] == stats["stalls"], "the last figures stay"
+    return Epoch(wall, trained, stats)
 
 
 def missing(epoch: Epoch) -> float:

@@ -1,0 +1,135 @@
+"""How long the functions behind native transforms take, and a word where the trainer has to wait for them.
+
+They run in the trainer's process, one sample after the other, since native threads run no Python. So what they take is
+time of the trainer's that no number of workers and no order takes away.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sutler.errors import PythonTransformWarning
+
+#: Of each function the latest times are kept, for percentiles.
+TIMES_KEPT = 1024
+
+#: Functions are worth a warning once they took this many seconds, and this share of the time since the first of them
+#: ran: below that a trainer hardly notices them.
+SECONDS_NOTICED = 0.25
+SHARE_NOTICED = 0.1
+
+#: Never emptied: whoever makes a loader per epoch should not be told every epoch.
+_warned_of: set[str] = set()
+
+
+class _Listening(threading.local):
+    times: FunctionTimes | None = None
+
+
+_LISTENING = _Listening()
+
+
+def in_turn(functions: Iterable[Callable[..., Any]]) -> Iterator[Callable[..., Any]]:
+    """The functions one after the other, for whoever calls each before asking for the next.
+
+    Where a loader listens, it notes how long each took.
+    """
+    times = _LISTENING.times
+    for place, function in enumerate(functions):
+        began = time.perf_counter()
+        yield function
+        if times is not None:
+            times.note(place, function, time.perf_counter() - began)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a function is called in messages and figures."""
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+class _Function:
+    """One function's times."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function  # held, so that no other gets its identity
+        self.count = 0
+        self.seconds = 0.0
+        self.latest: deque[float] = deque(maxlen=TIMES_KEPT)
+
+    def note(self, seconds: float) -> None:
+        self.count += 1
+        self.seconds += seconds
+        self.latest.append(seconds)
+
+    def described(self) -> dict[str, Any]:
+        """In the shape of the engine's own steps."""
+        times = sorted(self.latest)
+        places = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+        return {
+            "name": name_of(self.function),
+            "count": self.count,
+            "mean": self.seconds / self.count,
+        } | {key: times[int(share * (len(times) - 1))] for key, share in places.items()}
+
+
+class FunctionTimes:
+    """What a loader knows of the functions that it runs in the trainer's process, over all epochs."""
+
+    def __init__(self) -> None:
+        self._functions: dict[tuple[int, int], _Function] = {}
+        self._began: float | None = None
+        self._warned = False
+        #: Batches may be made in a thread that copies them to a device, while the trainer asks for figures.
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Functions that this thread calls inside are noted."""
+        if self._began is None:
+            self._began = time.perf_counter()
+        outer, _LISTENING.times = _LISTENING.times, self
+        try:
+            yield
+        finally:
+            _LISTENING.times = outer
+
+    def note(self, place: int, function: Callable[..., Any], seconds: float) -> None:
+        """The function at a place, counted among the functions, has made a sample."""
+        with self._lock:
+            self._functions.setdefault((place, id(function)), _Function(function)).note(seconds)
+
+    def described(self) -> list[dict[str, Any]]:
+        """The functions that have run, in order, as further steps of `stats()["steps"]`."""
+        with self._lock:
+            return [function.described() for function in self._functions.values()]
+
+    def warn_if_noticed(self, stacklevel: int) -> None:
+        """Warns, once per process, of functions that the trainer spends much of its time with."""
+        if self._warned or self._began is None:
+            return
+        with self._lock:
+            functions = list(self._functions.values())
+            seconds = sum(function.seconds for function in functions)
+        passed = time.perf_counter() - self._began
+        if seconds < SECONDS_NOTICED or seconds < SHARE_NOTICED * passed:
+            return
+        self._warned = True
+        names = ", ".join(name_of(function.function) for function in functions)
+        if names in _warned_of:
+            return
+        _warned_of.add(names)
+        runs, has = ("runs", "has") if len(functions) == 1 else ("run", "have")
+        warnings.warn(
+            f"{names} {runs} in the trainer's process, one sample after the other, and {has} taken {seconds:.1f} s of "
+            f'the last {passed:.1f} s. Neither num_workers nor order="ready" changes that. To have worker processes '
+            "do it, pass a dataset written in Python whose __getitem__ returns a sample of this one, with "
+            "num_workers; or use a transform of sutler.transforms. The guide on slow samples shows how.",
+            PythonTransformWarning,
+            stacklevel=stacklevel + 1,
+        )
