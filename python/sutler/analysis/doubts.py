@@ -138,6 +138,25 @@ def of_length(wanted: float, least: float, batches: int) -> list[str]:
     ]
 
 
+def of_files(cut_short: bool) -> str:
+    """What it means that nobody knows the files of the samples.
+
+    Examples:
+        >>> of_files(True).rpartition(":")[2]
+        ' a longer analysis (time=) would find the files.'
+    """
+    told = (
+        "Which files the samples lie in could not be found out, so the page cache could not be kept out and reading "
+        "cannot be told apart from preparing: what is fetched counts as prepared."
+    )
+    if not cut_short:
+        return told
+    return (
+        f"{told} Samples have to be prepared for that, which takes longer than half of this analysis: a longer "
+        "analysis (time=) would find the files."
+    )
+
+
 def perhaps_not_cold(expected: float, read: int | None) -> str:
     """Where bytes that should have come from a device did not, or nobody knows whether they did.
 

@@ -73,10 +73,7 @@ def storage_from_passes(
 ) -> None:
     """Storage from what the loader reaches with it: of somebody else's dataset no read can be made alone."""
     if not measurement.pages.known:
-        measurement.warnings.append(
-            "Which files the samples lie in could not be found out, so the page cache could not be kept out and "
-            "reading cannot be told apart from preparing: what is fetched counts as prepared."
-        )
+        measurement.warnings.append(doubts.of_files(measurement.cut_short))
         if cold.bytes_read:
             measurement.warnings.append(
                 f"{cold.bytes_read:,} bytes came from the device in the measured run."

@@ -14,10 +14,10 @@ from sutler.analysis.benches import (
     Probe,
     check_stream,
     keeping_random_state,
-    ready_samples,
     without_moving,
     without_transform,
 )
+from sutler.analysis.files import WatchingWorker, with_files
 
 
 class TorchProbe(Probe):
@@ -93,8 +93,8 @@ class TorchBench(Bench):
         dataset = self.dataset
         if config.without is not None:
             dataset = without_transform(dataset, config.without)
-        if config.ready:
-            dataset = ready_samples(dataset, batches)
+        if config.ready is not None:
+            dataset = config.ready
         workers = self.workers if config.workers is None else config.workers
         arguments: dict[str, Any] = {
             "num_workers": workers,
@@ -111,10 +111,16 @@ class TorchBench(Bench):
             arguments["multiprocessing_context"] = loader.multiprocessing_context
             if self.ready or config.out_of_order:
                 arguments["in_order"] = False
+        if config.watched:
+            arguments |= {
+                "collate_fn": with_files,
+                "worker_init_fn": WatchingWorker(loader.worker_init_fn),
+                "pin_memory": False,
+            }
         if self._streams:
             probe = TorchProbe([])
             arguments |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
-        elif loader.batch_sampler is None:
+        elif loader.batch_sampler is None or config.watched:
             probe = TorchProbe([index for batch in batches for index in batch])
             arguments |= {"batch_size": None, "sampler": probe.order}
         else:

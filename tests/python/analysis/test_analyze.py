@@ -20,7 +20,6 @@ import pytest
 import sutler
 from sutler import transforms as T  # noqa: N812 - as users write it
 from sutler.analysis.accelerators import ACCELERATORS, accelerator
-from sutler.analysis.files import files_of
 from sutler.analysis.model import CAUSES, Findings
 from sutler.analysis.page import render_page
 from sutler.analysis.proof import device_bytes, drop_from_page_cache, processor_waits
@@ -609,33 +608,6 @@ def test_files_leave_the_page_cache_and_come_back_from_the_device(files: Path) -
     assert read() >= size
     assert read() == 0
     assert drop_from_page_cache(["nowhere"], written=False) == 0
-
-
-class Opens:
-    """A dataset that tells nobody where its samples lie."""
-
-    def __init__(self, files: Path) -> None:
-        self._names = sorted(files.iterdir())
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, index: int) -> bytes:
-        with open(self._names[index], "rb") as file:
-            return file.read(8)
-
-
-def test_files_of_samples_are_found(files: Path) -> None:
-    names = [str(path) for path in sorted(files.iterdir())]
-    wanted = {3: [names[3]], 5: [names[5]]}
-    assert files_of(InjectedDataset(files, Delays(0, 0, 0)), [3, 5], seconds_max=1) == wanted
-    assert files_of(Opens(files), [3, 5], seconds_max=10) == {
-        index: [os.path.realpath(path) for path in paths] for index, paths in wanted.items()
-    }
-    assert files_of([1, 2, 3], [0, 1], seconds_max=1) == {}
-    data = pytest.importorskip("torch.utils.data")
-    subset = data.Subset(InjectedDataset(files, Delays(0, 0, 0)), [9, 3, 5])
-    assert files_of(subset, [1, 2], seconds_max=1) == {1: wanted[3], 2: wanted[5]}
 
 
 def test_a_slow_disk_is_slow_once(files: Path) -> None:
