@@ -157,6 +157,22 @@ def of_files(cut_short: bool) -> str:
     )
 
 
+def of_files_alone(read_seconds: float | None, readers: int) -> str:
+    """What it means that storage was no limit for the loader; with what a read takes a worker that reads alone.
+
+    Examples:
+        >>> of_files_alone(0.03, 8).partition(":")[0]
+        'The files alone, each in one piece, 8 at a time'
+    """
+    if read_seconds is None:
+        return "The files alone, each in one piece: the dataset itself was not held up by storage."
+    return (
+        f"The files alone, each in one piece, {readers} at a time: storage delivers more than the dataset asks for. "
+        f"But a read keeps a worker waiting for {duration(read_seconds)} even when no other reads, so more workers, "
+        "which wait at the same time, get more."
+    )
+
+
 def perhaps_not_cold(expected: float, read: int | None) -> str:
     """Where bytes that should have come from a device did not, or nobody knows whether they did.
 

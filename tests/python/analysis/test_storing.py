@@ -1,0 +1,64 @@
+"""Storage as it is found behind datasets written in Python: one that takes turns, and one that is only far away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sutler
+
+from tests.python.analysis.injected import BATCH, Delays, FarDataset, InjectedDataset, write_files
+from tests.python.analysis.quiet import skip_if_busy, undisturbed
+
+#: Milliseconds: a worker mostly waits for storage, and the trainer for the workers.
+DELAYS = Delays(fetch=20, prep=4, step=1)
+#: How often a measurement is repeated before it counts as it is.
+ATTEMPTS = 4
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_files(tmp_path_factory.mktemp("storing") / "files")
+
+
+def analyse(whose: str, dataset: Any) -> sutler.Report:
+    step = DELAYS.step * BATCH / 1e3
+    with undisturbed():
+        if whose == "torch":
+            data = pytest.importorskip("torch.utils.data")
+            return sutler.analyze(data.DataLoader(dataset, BATCH, num_workers=2), step, 14, time=4)
+        with sutler.Loader(dataset, BATCH, num_workers=2, multiprocessing_context="fork") as loader:
+            return sutler.analyze(loader, step, 14, time=4)
+
+
+@pytest.mark.parametrize("whose", ["sutler", "torch"])
+def test_more_workers_get_more_of_storage_that_is_only_far_away(whose: str, files: Path) -> None:
+    for _attempt in range(ATTEMPTS):
+        found = analyse(whose, FarDataset(files, DELAYS))
+        read_s, gain = found.findings.facts["read_s"], gain_by_workers(found)
+        if read_s is not None and 0.018 < read_s < 0.026 and 1.7 < gain < 2.2:
+            break
+    else:
+        skip_if_busy()
+    assert 0.018 < read_s < 0.026
+    assert 1.7 < gain < 2.2
+    assert found.stalls.fetch > found.stalls.prep
+    assert "num_workers=" in found.recommendation.code
+
+
+def test_more_workers_get_nothing_of_storage_that_takes_turns(files: Path) -> None:
+    for _attempt in range(ATTEMPTS):
+        found = analyse("sutler", InjectedDataset(files, DELAYS))
+        delivered = found.rates["S"].samples_per_s.value
+        if 46 < delivered < 54 and gain_by_workers(found) < 1.1:
+            break
+    else:
+        skip_if_busy()
+    assert 46 < delivered < 54
+    assert gain_by_workers(found) < 1.1
+
+
+def gain_by_workers(report: sutler.Report) -> float:
+    """How many times as much twice as many workers would get."""
+    return report.what_if(cores=4).predicted.value / report.findings.measured.value
