@@ -12,9 +12,9 @@ from warnings import warn
 
 from sutler import _sutler
 from sutler.analysis import doubts, what_ifs, wording
-from sutler.analysis.accelerators import DATASET_TO_MEMORY
+from sutler.analysis.accelerators import DATASET_TO_MEMORY, Published
 from sutler.analysis.accelerators import accelerator as published
-from sutler.analysis.benches import Bench
+from sutler.analysis.benches import Bench, keeping_random_state
 from sutler.analysis.measuring import Measured, Measurement
 from sutler.analysis.model import (
     CAUSES,
@@ -53,7 +53,8 @@ def analyze(
 
     The same batches are trained on when they are simply there, when their samples are in memory, and when they come
     from where they really are, past the page cache; the differences are what the trainer waits for. The loader itself
-    is not touched: others like it are built and closed again.
+    is not touched: others like it are built and closed again. The random generators of Python, NumPy and PyTorch are
+    afterwards as they were before; what a real step does to its model stays done.
 
     Args:
         loader: A :class:`sutler.Loader` or a ``torch.utils.data.DataLoader``.
@@ -82,7 +83,6 @@ def analyze(
         >>> round(sum([report.stalls.fetch, report.stalls.prep, report.stalls.transport, report.stalls.trainer]), 6)
         1.0
     """
-    begun = clock.monotonic()
     emulated = None
     if accelerator is not None:
         if step is not None:
@@ -90,7 +90,21 @@ def analyze(
         emulated = published(accelerator)
         step = emulated.step_seconds
     _check(step, batches, time, storage_mbps)
-    bench = bench_for(loader)
+    with keeping_random_state():
+        return _analyze(bench_for(loader), step, batches, emulated, verify, time, storage_mbps)
+
+
+def _analyze(
+    bench: Bench,
+    step: Callable[[Any], Any] | float | None,
+    batches: int | None,
+    emulated: Published | None,
+    verify: bool,
+    time: float,
+    storage_mbps: float | None,
+) -> Report:
+    """The same with arguments that have been looked at."""
+    begun = clock.monotonic()
     if storage_mbps is not None and bench.kind != "native":
         raise ValueError(
             "storage_mbps holds the storage of native datasets (sutler.ImageFolder, sutler.Manifest) to a rate; "
@@ -106,7 +120,7 @@ def analyze(
     )
     longer = doubts.of_length(time, measurement.least_seconds, len(measurement.sizes))
     for sentence in longer:
-        warn(sentence, stacklevel=2)  # now, and not when it is over
+        warn(sentence, stacklevel=3)  # now, and not when it is over
     measured = measurement.run()
     facts = measured.facts
     facts["memory_bytes"] = memory_free_bytes() * MEMORY_FOR_CACHE

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sutler import _generators
 from sutler.analysis import doubts
 from sutler.analysis.dealing import in_batches, shuffled
 from sutler.analysis.proof import drop_from_page_cache
@@ -197,16 +198,26 @@ class Bench(ABC):
 
 @contextlib.contextmanager
 def keeping_random_state() -> Iterator[None]:
-    """Leaves PyTorch's generator as it was, where there is one."""
-    random = getattr(sys.modules.get("torch"), "random", None)
-    if random is None:
-        yield
-        return
-    state = random.get_rng_state()
+    """Leaves Python's, NumPy's and PyTorch's generators as they were, whatever samplers, datasets and steps draw.
+
+    Examples:
+        >>> import random
+        >>> before = random.getstate()
+        >>> with keeping_random_state():
+        ...     _ = random.random()
+        >>> random.getstate() == before
+        True
+    """
+    states = _generators.save(list(_generators.marks()))
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    # Those of devices that nobody has used yet are not there to be saved.
+    of_devices = cuda.get_rng_state_all() if cuda is not None and cuda.is_initialized() else None
     try:
         yield
     finally:
-        random.set_rng_state(state)
+        _generators.restore(states)
+        if cuda is not None and of_devices is not None:
+            cuda.set_rng_state_all(of_devices)
 
 
 def without_moving(sampler: Any, dataset: Any) -> Any:

@@ -15,7 +15,6 @@ from sutler.analysis.benches import (
     Config,
     Probe,
     check_stream,
-    keeping_random_state,
     without_moving,
     without_transform,
 )
@@ -50,9 +49,7 @@ class SutlerProbe(Probe):
             set_rate(self.loader.dataset, self.storage_bytes_per_s)
 
     def _iterate(self) -> Iterator[Any]:
-        # Workers' seeds are drawn from PyTorch's generator, which the user's training is to find as it was.
-        with keeping_random_state():
-            return iter(self.loader)
+        return iter(self.loader)
 
     def close(self) -> None:
         """Ends its workers."""

@@ -13,7 +13,6 @@ from sutler.analysis.benches import (
     Config,
     Probe,
     check_stream,
-    keeping_random_state,
     without_moving,
     without_transform,
 )
@@ -68,18 +67,13 @@ class TorchBench(Bench):
         if self._streams:
             check_stream(self.dataset, self.workers)
             return []
-        # Samplers draw from PyTorch's generator, or from one of their own; neither is to notice.
-        with keeping_random_state():
-            if self.loader.batch_sampler is not None:
-                sampler = without_moving(self.loader.batch_sampler, self.dataset)
-                drawn = [list(batch) for batch in itertools.islice(iter(sampler), count)]
-            else:
-                drawn = [
-                    [index]
-                    for index in itertools.islice(
-                        iter(without_moving(self.loader.sampler, self.dataset)), count
-                    )
-                ]
+        # The loader's own generator is not to notice, so copies of its samplers are drawn from.
+        if self.loader.batch_sampler is not None:
+            sampler = without_moving(self.loader.batch_sampler, self.dataset)
+            drawn = [list(batch) for batch in itertools.islice(iter(sampler), count)]
+        else:
+            sampler = without_moving(self.loader.sampler, self.dataset)
+            drawn = [[index] for index in itertools.islice(iter(sampler), count)]
         if self.loader.batch_size is None:  # somebody else decides
             self.batch_size = max((len(batch) for batch in drawn), default=1)
         return drawn

@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 import os
+import random
 import re
 import subprocess
 import sys
@@ -680,13 +681,49 @@ def test_an_accelerator_has_a_pass_line_and_asks_for_a_large_dataset(forty_photo
     assert any("that of a batch of 1" in warning for warning in other.warnings)
 
 
-def test_an_analysis_leaves_pytorch_s_generator_alone() -> None:
+class Drawing:
+    """Samples that are random, as augmented ones are."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> float:
+        import torch
+
+        return random.random() + float(np.random.rand()) + float(torch.rand(()))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("whose", ["sutler", "torch"])
+def test_an_analysis_leaves_all_generators_alone(whose: str, workers: int) -> None:
     torch = pytest.importorskip("torch")
+    random.seed(7)
+    np.random.seed(7)
     torch.manual_seed(7)
-    expected = torch.random.get_rng_state()
-    with sutler.Loader(Sleepy(), 4, num_workers=1, multiprocessing_context="fork") as loader:
-        sutler.analyze(loader, 0.001, 8, time=0.5)
-    assert torch.equal(torch.random.get_rng_state(), expected)
+
+    def states() -> list[Any]:
+        numpy_state: Any = np.random.get_state(legacy=False)
+        return [
+            random.getstate(),
+            numpy_state["state"]["key"].tolist(),
+            torch.random.get_rng_state().tolist(),
+        ]
+
+    before = states()
+    make = sutler.Loader if whose == "sutler" else torch.utils.data.DataLoader
+    loader = make(Drawing(), 4, shuffle=True, num_workers=workers)
+    sutler.analyze(loader, 0.001, 8, time=0.3)
+    assert states() == before
+
+    def step(_batch: Any) -> None:
+        random.random()
+        np.random.rand(1000)
+        torch.rand(())
+        raise ZeroDivisionError("no loss")
+
+    with pytest.raises(ZeroDivisionError):
+        sutler.analyze(loader, step, 8, time=0.3)
+    assert states() == before
 
 
 def test_threads_of_one_interpreter_are_not_said_to_gain_by_cores() -> None:
