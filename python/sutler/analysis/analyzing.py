@@ -35,6 +35,8 @@ from sutler.loader import Loader
 
 #: Of the memory that is free, what a recommended cache may take: trainers need some of it, too.
 MEMORY_FOR_CACHE = 0.8
+#: How the code of a recommendation begins that is about another loader than the user's.
+_LOADER_CALL = "sutler.Loader(..., "
 #: Where a loader prepares more than this many times what the trainer takes, no transform is worth leaving out.
 AMPLE = 2.0
 
@@ -214,7 +216,21 @@ def _recommendation(measurement: Measurement, facts: dict[str, Any]) -> Recommen
     if measurement.keeps_prepared:
         # Of these nobody can say what a larger cache would bring, so none is recommended.
         facts = {**facts, "memory_bytes": 0.0}
-    return Recommendation(**json.loads(_sutler.advise(json.dumps(facts), setting)))
+    advice = Recommendation(**json.loads(_sutler.advise(json.dumps(facts), setting)))
+    return replace(advice, code=_in_one_call(advice.code))
+
+
+def _in_one_call(code: str) -> str:
+    """Recommended code with all of its arguments in the call, where it has one: as it can be pasted.
+
+    Examples:
+        >>> _in_one_call('num_workers=3, persistent_workers=True, sutler.Loader(..., cache="27MiB")  # of images')
+        'sutler.Loader(..., num_workers=3, persistent_workers=True, cache="27MiB")  # of images'
+        >>> _in_one_call('num_workers=3, cache="27MiB"')
+        'num_workers=3, cache="27MiB"'
+    """
+    before, call, inside = code.partition(_LOADER_CALL)
+    return f"{call}{before}{inside}"
 
 
 def _as_tried(advice: Recommendation, run: float | None, measured: float) -> Recommendation:
@@ -241,12 +257,10 @@ def _with_workers_that_stay(advice: Recommendation) -> Recommendation:
         >>> code('sutler.Loader(..., cache="1GiB")')
         'sutler.Loader(..., persistent_workers=True, cache="1GiB")'
     """
-    stay, loader = "persistent_workers=True", "sutler.Loader(..., "
+    stay = "persistent_workers=True"
     if stay in advice.code:
         return advice
-    code = ", ".join(filter(None, [stay, advice.code]))
-    if advice.code.startswith(loader):
-        code = f"{loader}{stay}, {advice.code.removeprefix(loader)}"
+    code = _in_one_call(", ".join(filter(None, [stay, advice.code])))
     return replace(
         advice,
         text=f"{advice.text} Apart from that, let workers stay from one epoch to the next ({stay}): starting them "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,26 @@ def test_more_workers_get_nothing_of_storage_that_takes_turns(files: Path) -> No
         skip_if_busy()
     assert 46 < delivered < 54
     assert gain_by_workers(found) < 1.1
+
+
+def test_recommended_code_can_be_pasted_where_two_things_are_recommended_at_once(files: Path) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    dataset: Any = InjectedDataset(files, Delays(fetch=10, prep=10, step=0.5))
+    for _attempt in range(ATTEMPTS):
+        with undisturbed():
+            found = sutler.analyze(
+                data.DataLoader(dataset, BATCH, num_workers=2), 0.5 * BATCH / 1e3, 14, time=2
+            )
+        code = found.recommendation.code
+        if "num_workers=" in code and "cache=" in code:
+            break
+    else:
+        skip_if_busy()
+    assert "num_workers=" in code
+    assert "cache=" in code
+    call = ast.parse(code, mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert {"num_workers", "persistent_workers", "cache"} == {keyword.arg for keyword in call.keywords}
 
 
 def gain_by_workers(report: sutler.Report) -> float:
