@@ -30,6 +30,8 @@ PROOF_MIN = 0.5
 #: enough.
 PART_ONE_READ = 0.05
 READS_MIN, READS_ENOUGH = 8, 100
+#: How many reads must be under way at a time, on average, for storage to be said to serve several at once.
+OVERLAP_MIN = 1.1
 #: How many times as many as there are workers read where reads wait for nothing but themselves: recommendations are for
 #: no more workers than that.
 MORE_READERS = 4
@@ -106,9 +108,13 @@ def storage_from_passes(
         facts["recall"] = plain(rates["C"].samples_per_s)
     reached = cold.rate()
     known = _storage_behind(facts, reached)
+    # If storage serves one after the other, one queue for all workers says what more of them get. Where it serves
+    # several at once, as on the other side of a network, a part of a read is waiting that is in nobody's way.
     if known is not None and (read := _one_read(measurement, reached.value)) is not None:
-        facts["read_s"] = read.value
-        known = _storage_behind(facts, reached)
+        most = _most_reached(measurement, reached.value, read.low)
+        if most * read.low > OVERLAP_MIN:
+            facts["read_s"] = read.value
+            known = _at_least(most, _storage_behind(facts, reached))
     proven = _cold_rate(measurement, "F", cold)
     if known is not None:
         facts["storage"] = plain(known)
@@ -156,9 +162,7 @@ def _storage_behind(facts: dict[str, Any], reached: Interval) -> Interval | None
 def _one_read(measurement: Measurement, reached: float) -> Interval | None:
     """Seconds that a read keeps a worker when no other reads; ``None`` where that cannot be told.
 
-    What a single worker takes longer for a sample that is on storage than for the same in memory. If storage served
-    one after the other, that would be the time between two that all workers get; where it is more, as on the other side
-    of a network, several wait at the same time, and more workers get more.
+    What a single worker takes longer for a sample that is on storage than for the same in memory.
     """
     workers = measurement.bench.workers
     if measurement.native or measurement.keeps_prepared or workers < 2:
@@ -184,6 +188,33 @@ def _one_read(measurement: Measurement, reached: float) -> Interval | None:
         return None
     read = Interval(*known)
     return read if read.low > 0 else None
+
+
+def _most_reached(measurement: Measurement, reached: float, read_seconds: float) -> float:
+    """What workers reach from storage: the user's, or twice as many where these seldom read at the same time.
+
+    Workers that prepare for about as long as they read hardly meet, so they reach as much of a disk that serves one
+    after the other as of one that serves all at once. Which of them it is, only more workers tell.
+    """
+    if reached * read_seconds > OVERLAP_MIN:
+        return reached
+    workers = 2 * measurement.bench.workers
+    samples = [index for batch in measurement.batches for index in batch]
+    chosen = representative(samples, min(READS_MIN * workers, len(samples)), measurement.pages.bytes_of)
+    with ExitStack() as stack:
+        probe = measurement.open(stack, Config(workers=workers), [[index] for index in chosen])
+        _each(probe)  # which the workers are started for
+        measurement.onto_storage()
+        begun = time.perf_counter()
+        _each(probe)
+        return max(reached, len(chosen) / (time.perf_counter() - begun))
+
+
+def _at_least(most: float, known: Interval | None) -> Interval | None:
+    """What storage delivers where it has delivered as much as that."""
+    if known is None:
+        return None
+    return Interval(max(most, known.value), max(most, known.low), max(most, known.high))
 
 
 def _each(probe: Probe) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
 from collections.abc import Iterator
@@ -19,6 +20,14 @@ from sutler.analysis.benches import (
 from sutler.analysis.files import WatchingWorker, with_files
 
 
+@contextlib.contextmanager
+def _said_before() -> Iterator[None]:
+    """Keeps PyTorch from saying what it thinks of the number of workers: it has said so of the user's own loader."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
 class TorchProbe(Probe):
     """A `DataLoader` over a few batches, whose workers stay."""
 
@@ -26,7 +35,8 @@ class TorchProbe(Probe):
     loader: Any
 
     def _iterate(self) -> Iterator[Any]:
-        return iter(self.loader)
+        with _said_before():
+            return iter(self.loader)
 
     def close(self) -> None:
         """Ends its workers."""
@@ -120,8 +130,6 @@ class TorchBench(Bench):
         else:
             probe = TorchProbe(batches)
             arguments["batch_sampler"] = probe.order
-        with warnings.catch_warnings():
-            # What PyTorch thinks of the number of workers it has said of the user's own loader.
-            warnings.simplefilter("ignore", UserWarning)
+        with _said_before():
             probe.loader = DataLoader(dataset, **arguments)
         return probe
