@@ -84,6 +84,14 @@ def test_json_has_the_keys_that_programs_rely_on_and_can_be_read_back(
         Findings.from_dict(facts | {"schema_version": 99})
     with pytest.raises(ValueError, match="no report"):
         Findings.from_json("[]")
+    with pytest.raises(
+        ValueError, match=r"this is no report, as it is no JSON: .*; give what Report\.to_json wrote"
+    ) as caught:
+        sutler.Report.from_json("{rates: 1}")
+    assert type(caught.value) is ValueError
+    (tmp_path / "picture").write_bytes(b"\xff\xd8\xff")
+    with pytest.raises(ValueError, match="picture is no report: it is not even text"):
+        sutler.Report.from_json(tmp_path / "picture")
     broken = {key: value for key, value in facts.items() if key != "stalls"}
     with pytest.raises(ValueError, match="has no stalls"):
         Findings.from_dict(broken)
@@ -220,13 +228,19 @@ def test_a_real_step_gets_the_loaders_batches(forty_photos: Path) -> None:
     assert set(seen) == {(4, 3, 32, 32)}
 
 
-def test_a_step_that_raises_is_said_to_be_the_step(forty_photos: Path) -> None:
+@pytest.mark.parametrize(("good", "when"), [(0, "the first"), (9, "after 9 that went well")])
+def test_a_step_that_raises_is_said_to_be_the_step(good: int, when: str, forty_photos: Path) -> None:
+    calls = itertools.count()
+
     def step(_batch: Any) -> None:
-        raise ZeroDivisionError("no loss")
+        if next(calls) >= good:
+            raise ZeroDivisionError("no loss")
 
     with make_loader(forty_photos) as loader, pytest.raises(ZeroDivisionError, match="no loss") as caught:
         sutler.analyze(loader, step, time=BRIEF)
-    assert "raised by the step" in "".join(caught.value.__notes__)
+    (note,) = caught.value.__notes__
+    assert f"raised by the step that sutler.analyze was given, in a call ({when})" in note
+    assert "nothing was measured" not in note
 
 
 @pytest.mark.parametrize(
