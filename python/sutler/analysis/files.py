@@ -7,6 +7,7 @@ while Python tells which files it opens; a dataset that reads past Python's ``op
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import sysconfig
 from collections.abc import Callable, Sequence
@@ -107,8 +108,16 @@ class WatchingWorker:
         _WATCH.begin()
 
 
-def with_files(sample: Any) -> tuple[list[str], Any]:
-    """A ``collate_fn`` of single samples: the files that this worker has opened since the last one, and the sample."""
+def with_files(sample: Any) -> tuple[list[str], bytes | None]:
+    """A ``collate_fn`` of single samples: the files that this worker has opened since the last one, and the sample.
+
+    As bytes, if it can be had so. Only what the user's own function makes of samples has to leave a worker otherwise,
+    and PyTorch's loader would wait forever for what cannot.
+    """
     opened = _WATCH.end()
+    try:
+        pickled = pickle.dumps(sample)
+    except Exception:  # whatever a class of somebody else's raises
+        pickled = None
     _WATCH.begin()
-    return opened, sample
+    return opened, pickled

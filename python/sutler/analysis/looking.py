@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import pickle
 import time
 from collections.abc import Generator
 from contextlib import closing
@@ -19,7 +19,8 @@ class Looked:
 
     #: The files of each sample, as far as they are known.
     files: dict[Any, list[str]]
-    #: As many samples as the first batch has, as the dataset makes them; none of a native one, which nobody needs.
+    #: As many samples as the first batch has, as the dataset makes them, without those that cannot leave a worker; of a
+    #: native one none, as nobody needs them.
     samples: list[Any]
     #: Whether time was up before every sample had been looked at.
     cut_short: bool = False
@@ -36,27 +37,32 @@ def look_at(bench: Bench, batches: Batches, seconds_max: float) -> Looked:
     files = files_of(bench.dataset, indices)
     if bench.kind == "native":
         return Looked(files, [])
-    watches, cut_short = not files, False
+    wanted = len(batches[0])
+    seen = _seen_here(bench, indices) if bench.in_process else _seen_by_workers(bench, indices, wanted)
     samples: list[Any] = []
-    seen = _seen_here(bench, indices) if bench.in_process else _seen_by_workers(bench, indices)
+    watches, cut_short = not files, False
     deadline = None
     with closing(seen):
-        for index, opened, sample in seen:
+        for count, (index, opened, ready) in enumerate(seen, 1):
             # The first one comes when workers have started, which is no news about the others.
             deadline = deadline or time.monotonic() + seconds_max
-            if len(samples) < len(batches[0]):
-                samples.append(sample if bench.in_process else _kept(sample))
+            if count <= wanted:
+                samples += ready
             if watches and not opened:  # it opens none, or not through Python
                 watches, files = False, {}
             if watches:
                 files[index] = opened
                 cut_short = time.monotonic() > deadline and len(files) < len(indices)
-            if len(samples) == len(batches[0]) and (cut_short or not watches):
+            if count >= wanted and (cut_short or not watches):
                 break
     return Looked(files, samples, cut_short and watches)
 
 
-def _seen_here(bench: Bench, indices: list[Any]) -> Generator[tuple[Any, list[str], Any]]:
+#: A sample's index, the files that were opened for it, and itself, if it is to be had.
+_Seen = tuple[Any, list[str], list[Any]]
+
+
+def _seen_here(bench: Bench, indices: list[Any]) -> Generator[_Seen]:
     """Each sample with the files that it lies in, prepared in this process, where the user's loader does so as well."""
     bad: Exception | None = None
     seen = 0
@@ -67,26 +73,22 @@ def _seen_here(bench: Bench, indices: list[Any]) -> Generator[tuple[Any, list[st
             bad = error  # a bad sample, of which the loader has its own opinion
             continue
         seen += 1
-        yield index, opened, sample
+        yield index, opened, [sample]
     if bad is not None and not seen:
         raise bad
 
 
-def _seen_by_workers(bench: Bench, indices: list[Any]) -> Generator[tuple[Any, list[str], Any]]:
-    """The same, prepared by the user's workers. Samples that the loader leaves out are missing."""
+def _seen_by_workers(bench: Bench, indices: list[Any], wanted: int) -> Generator[_Seen]:
+    """The same, prepared by the user's workers; so many of the samples are to be had, if they can leave a worker.
+
+    Samples that the loader leaves out are missing.
+    """
     probe = bench.open([indices], Config(watched=True))
     try:
         left = iter(indices)
-        for opened, sample in probe.epoch():
+        for count, (opened, pickled) in enumerate(probe.epoch()):
             bad = {failure.id for failure in probe.failures()}
-            yield next(index for index in left if index not in bad), opened, sample
+            ready = [pickle.loads(pickled)] if pickled is not None and count < wanted else []
+            yield next(index for index in left if index not in bad), opened, ready
     finally:
         probe.close()
-
-
-def _kept(sample: Any) -> Any:
-    """A sample that lies in memory of its own: in what workers share it would hold on to a file for every tensor."""
-    try:
-        return copy.deepcopy(sample)
-    except Exception:  # whatever a class of somebody else's raises
-        return sample

@@ -137,6 +137,39 @@ def test_a_function_that_begins_a_worker_finds_the_users_own_dataset(tmp_path: P
     assert (looked.files, looked.samples) == ({}, [(3, 3), (5, 5)])
 
 
+class Recipes(Opens):
+    """A dataset whose samples cannot leave a worker before they are collated."""
+
+    def __getitem__(self, index: int) -> Any:
+        content = super().__getitem__(index)
+        return lambda: content
+
+
+def cooked(recipes: list[Any]) -> np.ndarray[Any, Any]:
+    """What the user makes of a batch of `Recipes`."""
+    return np.stack([recipe() for recipe in recipes])
+
+
+@WHOSE
+def test_samples_that_cannot_leave_a_worker_are_looked_at_there(whose: str, files: Path) -> None:
+    dataset = Recipes(files)
+    loader = make_loader(whose, dataset, collate_fn=cooked)
+    looked = look_at(bench_for(loader), [[3, 5], [7, 3]], 60)
+    assert (sorted(looked.files), looked.samples) == ([3, 5, 7], [])
+    found = sutler.analyze(loader, 0.001, 12, time=BRIEF)
+    assert found.subject.sample_bytes == SAMPLE
+
+
+@WHOSE
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_workers_that_are_not_forked_are_asked_as_well(whose: str, context: str, files: Path) -> None:
+    dataset = Opens(files)
+    loader = make_loader(whose, dataset, 1, multiprocessing_context=context)
+    looked = look_at(bench_for(loader), [[3, 5], [7, 3]], 60)
+    assert looked.files == {index: dataset.paths(range(8))[index] for index in (3, 5, 7)}
+    assert len(looked.samples) == 2
+
+
 def test_datasets_that_know_their_files_are_asked(files: Path) -> None:
     names = [str(path) for path in sorted(files.iterdir())]
     wanted = {3: [names[3]], 5: [names[5]]}
