@@ -12,9 +12,9 @@ from warnings import warn
 
 from sutler import _sutler
 from sutler.analysis import doubts, what_ifs, wording
-from sutler.analysis.accelerators import DATASET_TO_MEMORY
+from sutler.analysis.accelerators import DATASET_TO_MEMORY, Published
 from sutler.analysis.accelerators import accelerator as published
-from sutler.analysis.benches import Bench
+from sutler.analysis.benches import Bench, keeping_random_state
 from sutler.analysis.measuring import Measured, Measurement
 from sutler.analysis.model import (
     CAUSES,
@@ -35,6 +35,8 @@ from sutler.loader import Loader
 
 #: Of the memory that is free, what a recommended cache may take: trainers need some of it, too.
 MEMORY_FOR_CACHE = 0.8
+#: How the code of a recommendation begins that is about another loader than the user's.
+_LOADER_CALL = "sutler.Loader(..., "
 #: Where a loader prepares more than this many times what the trainer takes, no transform is worth leaving out.
 AMPLE = 2.0
 
@@ -53,7 +55,8 @@ def analyze(
 
     The same batches are trained on when they are simply there, when their samples are in memory, and when they come
     from where they really are, past the page cache; the differences are what the trainer waits for. The loader itself
-    is not touched: others like it are built and closed again.
+    is not touched: others like it are built and closed again. The random generators of Python, NumPy and PyTorch are
+    afterwards as they were before; what a real step does to its model stays done.
 
     Args:
         loader: A :class:`sutler.Loader` or a ``torch.utils.data.DataLoader``.
@@ -82,7 +85,6 @@ def analyze(
         >>> round(sum([report.stalls.fetch, report.stalls.prep, report.stalls.transport, report.stalls.trainer]), 6)
         1.0
     """
-    begun = clock.monotonic()
     emulated = None
     if accelerator is not None:
         if step is not None:
@@ -90,7 +92,21 @@ def analyze(
         emulated = published(accelerator)
         step = emulated.step_seconds
     _check(step, batches, time, storage_mbps)
-    bench = bench_for(loader)
+    with keeping_random_state():
+        return _analyze(bench_for(loader), step, batches, emulated, verify, time, storage_mbps)
+
+
+def _analyze(
+    bench: Bench,
+    step: Callable[[Any], Any] | float | None,
+    batches: int | None,
+    emulated: Published | None,
+    verify: bool,
+    time: float,
+    storage_mbps: float | None,
+) -> Report:
+    """The same with arguments that have been looked at."""
+    begun = clock.monotonic()
     if storage_mbps is not None and bench.kind != "native":
         raise ValueError(
             "storage_mbps holds the storage of native datasets (sutler.ImageFolder, sutler.Manifest) to a rate; "
@@ -106,7 +122,7 @@ def analyze(
     )
     longer = doubts.of_length(time, measurement.least_seconds, len(measurement.sizes))
     for sentence in longer:
-        warn(sentence, stacklevel=2)  # now, and not when it is over
+        warn(sentence, stacklevel=3)  # now, and not when it is over
     measured = measurement.run()
     facts = measured.facts
     facts["memory_bytes"] = memory_free_bytes() * MEMORY_FOR_CACHE
@@ -200,7 +216,21 @@ def _recommendation(measurement: Measurement, facts: dict[str, Any]) -> Recommen
     if measurement.keeps_prepared:
         # Of these nobody can say what a larger cache would bring, so none is recommended.
         facts = {**facts, "memory_bytes": 0.0}
-    return Recommendation(**json.loads(_sutler.advise(json.dumps(facts), setting)))
+    advice = Recommendation(**json.loads(_sutler.advise(json.dumps(facts), setting)))
+    return replace(advice, code=_in_one_call(advice.code))
+
+
+def _in_one_call(code: str) -> str:
+    """Recommended code with all of its arguments in the call, where it has one: as it can be pasted.
+
+    Examples:
+        >>> _in_one_call('num_workers=3, persistent_workers=True, sutler.Loader(..., cache="27MiB")  # of images')
+        'sutler.Loader(..., num_workers=3, persistent_workers=True, cache="27MiB")  # of images'
+        >>> _in_one_call('num_workers=3, cache="27MiB"')
+        'num_workers=3, cache="27MiB"'
+    """
+    before, call, inside = code.partition(_LOADER_CALL)
+    return f"{call}{before}{inside}"
 
 
 def _as_tried(advice: Recommendation, run: float | None, measured: float) -> Recommendation:
@@ -227,12 +257,10 @@ def _with_workers_that_stay(advice: Recommendation) -> Recommendation:
         >>> code('sutler.Loader(..., cache="1GiB")')
         'sutler.Loader(..., persistent_workers=True, cache="1GiB")'
     """
-    stay, loader = "persistent_workers=True", "sutler.Loader(..., "
+    stay = "persistent_workers=True"
     if stay in advice.code:
         return advice
-    code = ", ".join(filter(None, [stay, advice.code]))
-    if advice.code.startswith(loader):
-        code = f"{loader}{stay}, {advice.code.removeprefix(loader)}"
+    code = _in_one_call(", ".join(filter(None, [stay, advice.code])))
     return replace(
         advice,
         text=f"{advice.text} Apart from that, let workers stay from one epoch to the next ({stay}): starting them "

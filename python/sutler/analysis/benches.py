@@ -14,15 +14,37 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sutler import _generators
 from sutler.analysis import doubts
 from sutler.analysis.dealing import in_batches, shuffled
-from sutler.analysis.files import files_of
 from sutler.analysis.proof import drop_from_page_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Failure
 
 #: Indices of batches.
 Batches = list[list[Any]]
+
+
+class ReadySamples:
+    """A dataset whose samples have been prepared before, so that only handing them over is left to do.
+
+    All batches are made of the same few samples, as handing over takes as long for any.
+
+    Examples:
+        >>> ready = ReadySamples(["a", "b"], [[7, 8], [9]])
+        >>> ready[7], ready[8], ready[9], len(ready)
+        ('a', 'b', 'a', 3)
+    """
+
+    def __init__(self, samples: list[Any], batches: Batches) -> None:
+        indices = (index for batch in batches for index in batch)
+        self._samples = {index: samples[place % len(samples)] for place, index in enumerate(indices)}
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._samples[index]
 
 
 @dataclass(frozen=True)
@@ -38,7 +60,9 @@ class Config:
     #: The transform at this place is left out.
     without: int | None = None
     #: Samples that are ready, so that only handing them over is left to do.
-    ready: bool = False
+    ready: ReadySamples | None = None
+    #: Each sample comes by itself, with the files that its worker has opened for it.
+    watched: bool = False
     #: Batches are made of what is ready, also where the user's are not.
     out_of_order: bool = False
 
@@ -161,10 +185,10 @@ class Bench(ABC):
         except (TypeError, NotImplementedError):  # a stream, or a sampler that has no length
             return self.samples
 
-    def find_files(self, batches: Batches, seconds_max: float) -> dict[Any, list[str]]:
-        """The files of the samples of these batches, as far as they can be found."""
-        indices = list(dict.fromkeys(index for batch in batches for index in batch))
-        return files_of(self.dataset, indices, seconds_max=seconds_max)
+    @property
+    def in_process(self) -> bool:
+        """Whether samples are prepared in this process, by the trainer itself or by threads."""
+        return self.workers == 0
 
     def transforms(self) -> list[str]:
         """The names of the transforms that could be left out."""
@@ -174,16 +198,26 @@ class Bench(ABC):
 
 @contextlib.contextmanager
 def keeping_random_state() -> Iterator[None]:
-    """Leaves PyTorch's generator as it was, where there is one."""
-    random = getattr(sys.modules.get("torch"), "random", None)
-    if random is None:
-        yield
-        return
-    state = random.get_rng_state()
+    """Leaves Python's, NumPy's and PyTorch's generators as they were, whatever samplers, datasets and steps draw.
+
+    Examples:
+        >>> import random
+        >>> before = random.getstate()
+        >>> with keeping_random_state():
+        ...     _ = random.random()
+        >>> random.getstate() == before
+        True
+    """
+    states = _generators.save(list(_generators.marks()))
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    # Those of devices that nobody has used yet are not there to be saved.
+    of_devices = cuda.get_rng_state_all() if cuda is not None and cuda.is_initialized() else None
     try:
         yield
     finally:
-        random.set_rng_state(state)
+        _generators.restore(states)
+        if cuda is not None and of_devices is not None:
+            cuda.set_rng_state_all(of_devices)
 
 
 def without_moving(sampler: Any, dataset: Any) -> Any:
@@ -250,45 +284,14 @@ def without_transform(dataset: Any, place: int) -> Any:
     return changed
 
 
-class ReadySamples:
-    """A dataset whose samples have been prepared before, so that only handing them over is left to do."""
-
-    def __init__(self, samples: dict[Any, Any]) -> None:
-        self._samples = samples
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._samples[index]
-
-
-def ready_samples(dataset: Any, batches: Batches) -> ReadySamples:
-    """The samples of one batch, prepared; all batches are made of these, as handing over takes as long for any."""
-    indices = [index for batch in batches for index in batch]
-    known: list[Any] = []
-    for index in indices:
-        try:
-            known.append(dataset[index])
-        except Exception:
-            # A bad sample is the loader's to tell of, and where it leaves bad ones out, so does this.
-            continue
-        if len(known) == len(batches[0]):
-            break
-    if not known:
-        dataset[indices[0]]
-    return ReadySamples({index: known[place % len(known)] for place, index in enumerate(indices)})
-
-
 class Pages:
-    """The page cache's part of a dataset, which can be dropped and filled."""
+    """The page cache's part of a dataset, which can be dropped and filled; nothing where not all files are known."""
 
     def __init__(self, files: dict[Any, list[str]], batches: Batches) -> None:
-        self._batches = batches
-        self._files = files
-        self.paths = list(dict.fromkeys(path for paths in files.values() for path in paths))
-        #: Whether all samples' files are known.
-        self.complete = bool(files) and all(index in files for batch in batches for index in batch)
+        indices = [index for batch in batches for index in batch]
+        known = all(index in files for index in indices)
+        self._files = {index: files[index] for index in indices} if known else {}
+        self.paths = list(dict.fromkeys(path for paths in self._files.values() for path in paths))
         self._sizes = {path: os.path.getsize(path) for path in self.paths if os.path.exists(path)}
         self.bytes = sum(self._sizes.values())
         self._written = True
@@ -296,7 +299,7 @@ class Pages:
     @property
     def known(self) -> bool:
         """Whether what is fetched can be told apart from what is prepared."""
-        return self.complete and self.bytes > 0
+        return self.bytes > 0
 
     @property
     def sample_bytes(self) -> float | None:

@@ -25,9 +25,25 @@ from sutler.loader import Loader
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
+class WrongArgumentError(ValueError):
+    """An argument that cannot be right, which is known before anything is measured."""
+
+
+class Outcome:
+    """What the command line cannot be told by the words of a failure alone."""
+
+    #: Whether an argument was wrong, as the exit code tells.
+    wrong_argument = False
+
+
 def run(request: str) -> str | None:
     """Carries the command out; returns why it failed, as the sentences a person reads."""
     arguments: dict[str, Any] = json.loads(request)
+    try:
+        _check(arguments)
+    except WrongArgumentError as error:
+        Outcome.wrong_argument = True
+        return f"{error}\n\nFor more information, try '--help'."
     try:
         with warnings.catch_warnings():
             # What is worth knowing about the figures stands in the report.
@@ -38,18 +54,31 @@ def run(request: str) -> str | None:
     return None
 
 
-def _run(arguments: dict[str, Any]) -> None:
+def _check(arguments: dict[str, Any]) -> None:
+    """What is wrong with the arguments that only Python knows about.
+
+    Raises:
+        WrongArgumentError: One of them cannot be right.
+    """
     for option in ("html", "trace"):
         if arguments[option] is not None:
             # Before anything is measured: nobody wants to hear after minutes that the result could not be written.
             try:
                 writable(arguments[option])
             except OSError as error:
-                raise type(error)(f"--{option}: {error}") from None
+                raise WrongArgumentError(f"--{option}: {error}") from None
     if arguments["html"] is not None and arguments["html"] == arguments["trace"]:
-        raise ValueError(
+        raise WrongArgumentError(
             f"--html and --trace name the same file, {arguments['html']}; one would overwrite the other"
         )
+    if arguments["accelerator"] is not None:
+        try:
+            accelerator(arguments["accelerator"])
+        except ValueError as error:
+            raise WrongArgumentError(f"--accelerator: {error}") from None
+
+
+def _run(arguments: dict[str, Any]) -> None:
     job = arguments["job"]
     batch_size = job["batch_size"]
     if arguments["accelerator"] is not None:

@@ -138,6 +138,41 @@ def of_length(wanted: float, least: float, batches: int) -> list[str]:
     ]
 
 
+def of_files(cut_short: bool) -> str:
+    """What it means that nobody knows the files of the samples.
+
+    Examples:
+        >>> of_files(True).rpartition(":")[2]
+        ' a longer analysis (time=) would find the files.'
+    """
+    told = (
+        "Which files the samples lie in could not be found out, so the page cache could not be kept out and reading "
+        "cannot be told apart from preparing: what is fetched counts as prepared."
+    )
+    if not cut_short:
+        return told
+    return (
+        f"{told} Samples have to be prepared for that, which takes longer than half of this analysis: a longer "
+        "analysis (time=) would find the files."
+    )
+
+
+def of_files_alone(read_seconds: float | None, readers: int) -> str:
+    """What it means that storage was no limit for the loader; with what a read takes a worker that reads alone.
+
+    Examples:
+        >>> of_files_alone(0.03, 8).partition(":")[0]
+        'The files alone, each in one piece, 8 at a time'
+    """
+    if read_seconds is None:
+        return "The files alone, each in one piece: the dataset itself was not held up by storage."
+    return (
+        f"The files alone, each in one piece, {readers} at a time: storage delivers more than the dataset asks for. "
+        f"But a read keeps a worker waiting for {duration(read_seconds)} even when no other reads, so more workers, "
+        "which wait at the same time, get more."
+    )
+
+
 def perhaps_not_cold(expected: float, read: int | None) -> str:
     """Where bytes that should have come from a device did not, or nobody knows whether they did.
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from sutler import _sutler
 from sutler.analysis import doubts
-from sutler.analysis.benches import Batches, Bench, Config, Pages, Probe
+from sutler.analysis.benches import Batches, Bench, Config, Pages, Probe, ReadySamples
 from sutler.analysis.dealing import in_batches, representative
 from sutler.analysis.in_place import of_latest, with_causes
+from sutler.analysis.looking import Looked, look_at
 from sutler.analysis.model import CAUSES, BatchTimes, Interval, Rate
 from sutler.analysis.passes import (
     BATCHES_MIN,
@@ -53,6 +54,8 @@ STEPS_WARMING_UP = 3
 PASS_SECONDS_MAX = 1.0
 #: Of the time of an analysis, what a pass of a single worker may take. It is the slowest of all.
 PART_ALONE = 1 / 12
+#: And what a look at all samples may take, where only that tells which files they lie in. It is about one pass of many.
+PART_LOOKING_MAX = 0.5
 #: How many passes there are at least with the loader alone, with the step as well, and with the step and samples that
 #: are ready: two of each thing that is compared, and of the first kind three that warm up.
 PASSES_ALONE, PASSES_TRAINING, PASSES_READY = 7, 4, 2
@@ -145,7 +148,14 @@ class Measurement:
         self.batches: Batches = []
         self.sizes: list[int] = []
         self._choose_batches(batches_max)
-        self.pages = Pages({} if self.streams else bench.find_files(self.batches, seconds / 10), self.batches)
+        looked = Looked({}, []) if self.streams else look_at(bench, self.batches, seconds * PART_LOOKING_MAX)
+        #: Whether time was up before the files of all samples were known.
+        self.cut_short = looked.cut_short
+        if self.cut_short:
+            self._only_known(looked.files)
+        #: As many samples as a batch has, prepared.
+        self._ready = looked.samples
+        self.pages = Pages(looked.files, self.batches)
         #: Seconds of this process's processors, and of the clock, that the step alone has taken.
         self._step_work = self._step_time = 0.0
         #: What a sample takes in a cache, once one has been filled.
@@ -196,6 +206,8 @@ class Measurement:
             fit = max(least, int(pass_seconds / max(step_seconds, each)))
             count = min(count, math.ceil(fit / team) * team)
         count = max(1, count - count % team) if count > team else count
+        #: How many batches it takes to say something.
+        self._enough = least
         #: What the analysis takes, roughly, if it is given hardly any time.
         self.least_seconds = self._least(count, each, step_seconds)
         self.batches = self._good(drawn, count, failures)
@@ -243,6 +255,15 @@ class Measurement:
                 f"{doubts.named(found)}{doubts.listed(found)}"
             )
         return good
+
+    def _only_known(self, files: dict[Any, list[str]]) -> None:
+        """Only batches of samples whose files are all known, if these are enough to say something."""
+        known = [batch for batch in self.batches if all(index in files for index in batch)]
+        count = len(known) - len(known) % self._team(None)
+        if count >= self._enough:
+            self.batches = known[:count]
+            self.sizes = [len(batch) for batch in self.batches]
+            PROGRESS.info("the files of %d batches are known, and only these are looked at", count)
 
     def _team(self, workers: int | None) -> int:
         """How many batches are under way at the same time, with so many workers."""
@@ -391,9 +412,9 @@ class Measurement:
 
     def _ready_probe(self) -> Probe | None:
         """Samples that are ready, where a dataset written in Python can be exchanged for them."""
-        if self.native or self.streams:
+        if self.native or self.streams or not self._ready:
             return None
-        probe = self.open(self._stack, Config(ready=True))
+        probe = self.open(self._stack, Config(ready=ReadySamples(self._ready, self.batches)))
         self._go_through(probe)
         return probe
 
@@ -537,7 +558,9 @@ class Measurement:
             handed=handed.value,
             prepared=prepared.value,
             fetched=fetched.value,
-            alone=(series["memory"].seconds().value, series["real"].seconds().value) if bench.workers else None,
+            alone=(series["memory"].seconds().value, series["real"].seconds().value)
+            if bench.workers
+            else None,
         )
         # An emulated step is somebody else's work.
         step_busy = min(1.0, self._step_work / self._step_time) if self.step.seconds is None else 0.0

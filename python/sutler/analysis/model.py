@@ -280,7 +280,13 @@ class Findings:
         Raises:
             ValueError: It was written by a newer release, or is no report.
         """
-        return Findings.from_dict(json.loads(text))
+        try:
+            plain = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"this is no report, as it is no JSON: {error}; give what Report.to_json wrote"
+            ) from None
+        return Findings.from_dict(plain)
 
 
 def _read(kind: type[_Data], plain: dict[str, Any]) -> _Data:

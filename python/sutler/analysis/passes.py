@@ -24,6 +24,8 @@ class Step:
         self._function = step if callable(step) else None
         #: How long an emulated step takes.
         self.seconds = None if callable(step) else float(step)
+        #: How many calls of the function have not raised.
+        self._went_well = 0
 
     @property
     def is_none(self) -> bool:
@@ -41,11 +43,13 @@ class Step:
         try:
             self._function(batch)
         except Exception as error:
+            when = f"after {self._went_well} that went well" if self._went_well else "the first"
             error.add_note(
-                "raised by the step that sutler.analyze was given, on a batch of the loader; nothing was measured. "
-                "The step is called with each batch as the loader yields it"
+                f"raised by the step that sutler.analyze was given, in a call ({when}) with a batch of the loader; "
+                "there is no report. The step is called with each batch as the loader yields it"
             )
             raise
+        self._went_well += 1
 
     def settle(self) -> None:
         """Waits for work that the step has only begun: a GPU's queue."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -21,3 +23,25 @@ def writable(path: str | os.PathLike[str]) -> Path:
     if not os.access(place if place.exists() else folder, os.W_OK):
         raise PermissionError(f"{place} may not be written to; name another place")
     return place
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Has errors while a file is written name it: a full disk is told without."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
+def write(path: str | os.PathLike[str], text: str) -> None:
+    """Writes a text to a file.
+
+    Raises:
+        OSError: It cannot be written there.
+    """
+    place = writable(path)
+    with naming(place):
+        place.write_text(text, encoding="utf-8")

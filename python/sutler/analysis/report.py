@@ -23,7 +23,7 @@ from sutler.analysis.model import (
     WhatIf,
 )
 from sutler.analysis.page import render_page
-from sutler.analysis.places import writable
+from sutler.analysis.places import writable, write
 from sutler.analysis.terminal import render_text
 from sutler.analysis.trace import timeline_of_batches, write_trace
 
@@ -53,7 +53,10 @@ class Report:
             ValueError: It is no report, or one of a newer release.
         """
         is_text = isinstance(source, str) and source.lstrip().startswith("{")
-        text = str(source) if is_text else Path(source).read_text(encoding="utf-8")
+        try:
+            text = str(source) if is_text else Path(source).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise ValueError(f"{source} is no report: it is not even text") from None
         return Report(Findings.from_json(text))
 
     @property
@@ -165,12 +168,12 @@ class Report:
         """Everything as JSON, which is also written to ``path`` if there is one."""
         text = self.findings.to_json()
         if path is not None:
-            writable(path).write_text(text + "\n", encoding="utf-8")
+            write(path, text + "\n")
         return text
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes a page for the browser: one file that needs nothing else."""
-        writable(path).write_text(render_page(self.findings), encoding="utf-8")
+        write(path, render_page(self.findings))
 
     def to_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes the measured run as a trace, for Perfetto or ``chrome://tracing``.

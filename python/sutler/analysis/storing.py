@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import operator
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
 from sutler.analysis import doubts
-from sutler.analysis.benches import Probe
+from sutler.analysis.benches import Config, Probe
+from sutler.analysis.dealing import representative
 from sutler.analysis.model import Interval, Rate
 from sutler.analysis.passes import Series, plain, repeat
 from sutler.analysis.proof import device_bytes
@@ -22,6 +26,15 @@ if TYPE_CHECKING:
 
 #: What may be missing of the bytes that a cold pass should have read: files end inside of blocks, and some are small.
 PROOF_MIN = 0.5
+#: Of the time of an analysis, what single reads may take; how many samples that needs at least, and when there are
+#: enough.
+PART_ONE_READ = 0.05
+READS_MIN, READS_ENOUGH = 8, 100
+#: How many reads must be under way at a time, on average, for storage to be said to serve several at once.
+OVERLAP_MIN = 1.1
+#: How many times as many as there are workers read where reads wait for nothing but themselves: recommendations are for
+#: no more workers than that.
+MORE_READERS = 4
 
 
 def storage_and_cache(
@@ -73,10 +86,7 @@ def storage_from_passes(
 ) -> None:
     """Storage from what the loader reaches with it: of somebody else's dataset no read can be made alone."""
     if not measurement.pages.known:
-        measurement.warnings.append(
-            "Which files the samples lie in could not be found out, so the page cache could not be kept out and "
-            "reading cannot be told apart from preparing: what is fetched counts as prepared."
-        )
+        measurement.warnings.append(doubts.of_files(measurement.cut_short))
         if cold.bytes_read:
             measurement.warnings.append(
                 f"{cold.bytes_read:,} bytes came from the device in the measured run."
@@ -97,25 +107,29 @@ def storage_from_passes(
         rates["C"] = Rate("C", recalled.rate(), len(recalled.values), recalled.samples, 0, None)
         facts["recall"] = plain(rates["C"].samples_per_s)
     reached = cold.rate()
-    behind = [
-        _sutler.storage_behind(json.dumps(facts), rate) for rate in (reached.value, reached.low, reached.high)
-    ]
+    known = _storage_behind(facts, reached)
+    # If storage serves one after the other, one queue for all workers says what more of them get. Where it serves
+    # several at once, as on the other side of a network, a part of a read is waiting that is in nobody's way.
+    if known is not None and (read := _one_read(measurement, reached.value)) is not None:
+        most = _most_reached(measurement, reached.value, read.low)
+        if most * read.low > OVERLAP_MIN:
+            facts["read_s"] = read.value
+            known = _at_least(most, _storage_behind(facts, reached))
     proven = _cold_rate(measurement, "F", cold)
-    if behind[0] is not None:
-        known = Interval(behind[0], behind[1] or behind[0], behind[2] or behind[0] * 1.1)
-        known = Interval(known.value, min(known.low, known.value), max(known.high, known.value))
+    if known is not None:
         facts["storage"] = plain(known)
         rates["S"] = Rate(
             "S", known, proven.passes, proven.samples, proven.bytes_read, proven.proven, proven.note
         )
         return
 
-    # Storage was no limit, so all that is known is that it delivers more.
+    # Storage was no limit, so all that is known is that it delivers more. Where every read takes its time, however few
+    # there are, as many have to be under way as there may be with more workers.
+    readers = max(1, measurement.bench.workers) * (1 if facts["read_s"] is None else MORE_READERS)
+
     def drop_and_read() -> float:
         measurement.pages.drop()
-        return _read_files(measurement.pages.paths, max(1, measurement.bench.workers)) / sum(
-            measurement.sizes
-        )
+        return _read_files(measurement.pages.paths, readers) / sum(measurement.sizes)
 
     alone = Series()
     repeat(
@@ -130,9 +144,86 @@ def storage_from_passes(
         alone.samples,
         proven.bytes_read,
         proven.proven,
-        proven.note or "The files alone, each in one piece: the dataset itself was not held up by storage.",
+        proven.note or doubts.of_files_alone(facts["read_s"], readers),
     )
     facts["storage"] = plain(rates["S"].samples_per_s)
+
+
+def _storage_behind(facts: dict[str, Any], reached: Interval) -> Interval | None:
+    """What storage delivers if a loader reaches that with it; ``None`` where it is no limit."""
+    value, low, high = (
+        _sutler.storage_behind(json.dumps(facts), rate) for rate in (reached.value, reached.low, reached.high)
+    )
+    if value is None:
+        return None
+    return Interval(value, min(low or value, value), max(high or value * 1.1, value))
+
+
+def _one_read(measurement: Measurement, reached: float) -> Interval | None:
+    """Seconds that a read keeps a worker when no other reads; ``None`` where that cannot be told.
+
+    What a single worker takes longer for a sample that is on storage than for the same in memory.
+    """
+    workers = measurement.bench.workers
+    if measurement.native or measurement.keeps_prepared or workers < 2:
+        return None
+    # No worker takes longer alone than each of them does beside the others.
+    count = max(READS_MIN, int(measurement.seconds * PART_ONE_READ * reached / workers))
+    samples = [index for batch in measurement.batches for index in batch]
+    chosen = representative(samples, min(count, len(samples)), measurement.pages.bytes_of)
+    longer: list[float] = []
+    begun = time.monotonic()
+    with ExitStack() as stack:
+        probe = measurement.open(stack, Config(workers=1), [[index] for index in chosen])
+        _each(probe)  # which the worker is started for
+        while len(longer) < READS_ENOUGH and (
+            not longer or time.monotonic() - begun < measurement.seconds * PART_ONE_READ
+        ):
+            measurement.onto_storage()
+            cold = _each(probe)
+            # Now they are in memory, as they have just been read.
+            longer += map(operator.sub, cold, _each(probe))
+    known = _sutler.confidence(longer)
+    if known is None:
+        return None
+    read = Interval(*known)
+    return read if read.low > 0 else None
+
+
+def _most_reached(measurement: Measurement, reached: float, read_seconds: float) -> float:
+    """What workers reach from storage: the user's, or twice as many where these seldom read at the same time.
+
+    Workers that prepare for about as long as they read hardly meet, so they reach as much of a disk that serves one
+    after the other as of one that serves all at once. Which of them it is, only more workers tell.
+    """
+    if reached * read_seconds > OVERLAP_MIN:
+        return reached
+    workers = 2 * measurement.bench.workers
+    samples = [index for batch in measurement.batches for index in batch]
+    chosen = representative(samples, min(READS_MIN * workers, len(samples)), measurement.pages.bytes_of)
+    with ExitStack() as stack:
+        probe = measurement.open(stack, Config(workers=workers), [[index] for index in chosen])
+        _each(probe)  # which the workers are started for
+        measurement.onto_storage()
+        begun = time.perf_counter()
+        _each(probe)
+        return max(reached, len(chosen) / (time.perf_counter() - begun))
+
+
+def _at_least(most: float, known: Interval | None) -> Interval | None:
+    """What storage delivers where it has delivered as much as that."""
+    if known is None:
+        return None
+    return Interval(max(most, known.value), max(most, known.low), max(most, known.high))
+
+
+def _each(probe: Probe) -> list[float]:
+    """Seconds from each batch to the next, for a trainer that wants it at once."""
+    had = []
+    for batch in probe.epoch():
+        had.append(time.perf_counter())
+        del batch
+    return [later - earlier for earlier, later in itertools.pairwise(had)]
 
 
 def _cold_rate(measurement: Measurement, name: str, series: Series) -> Rate:

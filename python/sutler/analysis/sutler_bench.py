@@ -8,18 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from sutler import _sutler
-from sutler._threads import runs_in_turns
+from sutler._threads import runs_in_turns, wants_threads
 from sutler.analysis.benches import (
     Batches,
     Bench,
     Config,
     Probe,
     check_stream,
-    keeping_random_state,
-    ready_samples,
     without_moving,
     without_transform,
 )
+from sutler.analysis.files import WatchingWorker, with_files
 from sutler.cache import DEFAULT_SPLIT, Cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Failure
@@ -50,9 +49,7 @@ class SutlerProbe(Probe):
             set_rate(self.loader.dataset, self.storage_bytes_per_s)
 
     def _iterate(self) -> Iterator[Any]:
-        # Workers' seeds are drawn from PyTorch's generator, which the user's training is to find as it was.
-        with keeping_random_state():
-            return iter(self.loader)
+        return iter(self.loader)
 
     def close(self) -> None:
         """Ends its workers."""
@@ -135,6 +132,11 @@ class SutlerBench(Bench):
         """Whether its samples come from the agent of the machine."""
         return self.loader._agent is not None
 
+    @property
+    def in_process(self) -> bool:
+        """Whether samples are prepared in this process."""
+        return super().in_process or wants_threads(self.loader.multiprocessing_context)
+
     def draw(self, count: int) -> Batches:
         """The first batches as the user's loader would draw them."""
         loader = self.loader
@@ -158,8 +160,8 @@ class SutlerBench(Bench):
         loader, dataset = self.loader, self.dataset
         if config.without is not None:
             dataset = without_transform(dataset, config.without)
-        if config.ready:
-            dataset = ready_samples(dataset, batches)
+        if config.ready is not None:
+            dataset = config.ready
         if config.storage_bytes_per_s is not None and isinstance(dataset, NativeDataset):
             dataset = throttled(dataset, config.storage_bytes_per_s)
         workers = self.workers if config.workers is None else config.workers
@@ -189,7 +191,18 @@ class SutlerBench(Bench):
             probe.loader = _loader(dataset, arguments)
             return probe
         arguments |= {"errors": loader.errors, "return_ids": loader.return_ids}
-        single = loader.batch_sampler is None
+        if config.watched:
+            arguments |= {
+                "collate_fn": with_files,
+                "worker_init_fn": WatchingWorker(loader.worker_init_fn),
+                "pin_memory": False,
+                "device": None,
+                "device_normalize": False,
+                "order": "strict",
+                "lateness": None,
+                "return_ids": False,
+            }
+        single = loader.batch_sampler is None or config.watched
         probe = SutlerProbe([index for batch in batches for index in batch] if single else batches)
         arguments |= (
             {"batch_size": None, "sampler": probe.order} if single else {"batch_sampler": probe.order}

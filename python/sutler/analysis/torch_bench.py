@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
 from collections.abc import Iterator
@@ -13,11 +14,18 @@ from sutler.analysis.benches import (
     Config,
     Probe,
     check_stream,
-    keeping_random_state,
-    ready_samples,
     without_moving,
     without_transform,
 )
+from sutler.analysis.files import WatchingWorker, with_files
+
+
+@contextlib.contextmanager
+def _said_before() -> Iterator[None]:
+    """Keeps PyTorch from saying what it thinks of the number of workers: it has said so of the user's own loader."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
 
 
 class TorchProbe(Probe):
@@ -27,7 +35,8 @@ class TorchProbe(Probe):
     loader: Any
 
     def _iterate(self) -> Iterator[Any]:
-        return iter(self.loader)
+        with _said_before():
+            return iter(self.loader)
 
     def close(self) -> None:
         """Ends its workers."""
@@ -68,18 +77,13 @@ class TorchBench(Bench):
         if self._streams:
             check_stream(self.dataset, self.workers)
             return []
-        # Samplers draw from PyTorch's generator, or from one of their own; neither is to notice.
-        with keeping_random_state():
-            if self.loader.batch_sampler is not None:
-                sampler = without_moving(self.loader.batch_sampler, self.dataset)
-                drawn = [list(batch) for batch in itertools.islice(iter(sampler), count)]
-            else:
-                drawn = [
-                    [index]
-                    for index in itertools.islice(
-                        iter(without_moving(self.loader.sampler, self.dataset)), count
-                    )
-                ]
+        # The loader's own generator is not to notice, so copies of its samplers are drawn from.
+        if self.loader.batch_sampler is not None:
+            sampler = without_moving(self.loader.batch_sampler, self.dataset)
+            drawn = [list(batch) for batch in itertools.islice(iter(sampler), count)]
+        else:
+            sampler = without_moving(self.loader.sampler, self.dataset)
+            drawn = [[index] for index in itertools.islice(iter(sampler), count)]
         if self.loader.batch_size is None:  # somebody else decides
             self.batch_size = max((len(batch) for batch in drawn), default=1)
         return drawn
@@ -93,8 +97,8 @@ class TorchBench(Bench):
         dataset = self.dataset
         if config.without is not None:
             dataset = without_transform(dataset, config.without)
-        if config.ready:
-            dataset = ready_samples(dataset, batches)
+        if config.ready is not None:
+            dataset = config.ready
         workers = self.workers if config.workers is None else config.workers
         arguments: dict[str, Any] = {
             "num_workers": workers,
@@ -111,17 +115,21 @@ class TorchBench(Bench):
             arguments["multiprocessing_context"] = loader.multiprocessing_context
             if self.ready or config.out_of_order:
                 arguments["in_order"] = False
+        if config.watched:
+            arguments |= {
+                "collate_fn": with_files,
+                "worker_init_fn": WatchingWorker(loader.worker_init_fn),
+                "pin_memory": False,
+            }
         if self._streams:
             probe = TorchProbe([])
             arguments |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
-        elif loader.batch_sampler is None:
+        elif loader.batch_sampler is None or config.watched:
             probe = TorchProbe([index for batch in batches for index in batch])
             arguments |= {"batch_size": None, "sampler": probe.order}
         else:
             probe = TorchProbe(batches)
             arguments["batch_sampler"] = probe.order
-        with warnings.catch_warnings():
-            # What PyTorch thinks of the number of workers it has said of the user's own loader.
-            warnings.simplefilter("ignore", UserWarning)
+        with _said_before():
             probe.loader = DataLoader(dataset, **arguments)
         return probe

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sutler.analysis.model import BatchTimes
+from sutler.analysis.places import naming
 
 #: The trainer's track; worker n has n + 1.
 TRAINER = 0
@@ -65,7 +66,7 @@ def timeline_of_batches(batches: Sequence[BatchTimes]) -> dict[str, Any]:
 
 def write_trace(path: str | os.PathLike[str], timeline: dict[str, Any], *, rank: int = 0) -> None:
     """Writes the trace of what `Loader.timeline` told to a file."""
-    with open(path, "w", encoding="utf-8") as file:
+    with naming(path), open(path, "w", encoding="utf-8") as file:
         json.dump(trace_of(timeline, rank=rank), file, separators=(",", ":"), allow_nan=False)
 
 

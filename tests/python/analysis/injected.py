@@ -65,6 +65,19 @@ class InjectedDataset:
         return np.frombuffer(content[:256], np.uint8).copy(), index
 
 
+class FarDataset(InjectedDataset):
+    """The same files behind a network: each that is not in memory takes as long, however many are read at a time."""
+
+    def __init__(self, root: Path, delays: Delays) -> None:
+        super().__init__(root, Delays(0, delays.prep, delays.step))
+        self._latency = delays.fetch / 1e3
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray[Any, Any], int]:
+        # A disk of its own for every read, so that none is in the way of another.
+        self._disk = SlowDisk(SAMPLE / self._latency)
+        return super().__getitem__(index)
+
+
 def write_files(root: Path) -> Path:
     """The files of `InjectedDataset`."""
     root.mkdir()

@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 import os
+import random
 import re
 import subprocess
 import sys
@@ -20,7 +21,6 @@ import pytest
 import sutler
 from sutler import transforms as T  # noqa: N812 - as users write it
 from sutler.analysis.accelerators import ACCELERATORS, accelerator
-from sutler.analysis.files import files_of
 from sutler.analysis.model import CAUSES, Findings
 from sutler.analysis.page import render_page
 from sutler.analysis.proof import device_bytes, drop_from_page_cache, processor_waits
@@ -84,6 +84,14 @@ def test_json_has_the_keys_that_programs_rely_on_and_can_be_read_back(
         Findings.from_dict(facts | {"schema_version": 99})
     with pytest.raises(ValueError, match="no report"):
         Findings.from_json("[]")
+    with pytest.raises(
+        ValueError, match=r"this is no report, as it is no JSON: .*; give what Report\.to_json wrote"
+    ) as caught:
+        sutler.Report.from_json("{rates: 1}")
+    assert type(caught.value) is ValueError
+    (tmp_path / "picture").write_bytes(b"\xff\xd8\xff")
+    with pytest.raises(ValueError, match="picture is no report: it is not even text"):
+        sutler.Report.from_json(tmp_path / "picture")
     broken = {key: value for key, value in facts.items() if key != "stalls"}
     with pytest.raises(ValueError, match="has no stalls"):
         Findings.from_dict(broken)
@@ -220,13 +228,19 @@ def test_a_real_step_gets_the_loaders_batches(forty_photos: Path) -> None:
     assert set(seen) == {(4, 3, 32, 32)}
 
 
-def test_a_step_that_raises_is_said_to_be_the_step(forty_photos: Path) -> None:
+@pytest.mark.parametrize(("good", "when"), [(0, "the first"), (9, "after 9 that went well")])
+def test_a_step_that_raises_is_said_to_be_the_step(good: int, when: str, forty_photos: Path) -> None:
+    calls = itertools.count()
+
     def step(_batch: Any) -> None:
-        raise ZeroDivisionError("no loss")
+        if next(calls) >= good:
+            raise ZeroDivisionError("no loss")
 
     with make_loader(forty_photos) as loader, pytest.raises(ZeroDivisionError, match="no loss") as caught:
         sutler.analyze(loader, step, time=BRIEF)
-    assert "raised by the step" in "".join(caught.value.__notes__)
+    (note,) = caught.value.__notes__
+    assert f"raised by the step that sutler.analyze was given, in a call ({when})" in note
+    assert "nothing was measured" not in note
 
 
 @pytest.mark.parametrize(
@@ -611,33 +625,6 @@ def test_files_leave_the_page_cache_and_come_back_from_the_device(files: Path) -
     assert drop_from_page_cache(["nowhere"], written=False) == 0
 
 
-class Opens:
-    """A dataset that tells nobody where its samples lie."""
-
-    def __init__(self, files: Path) -> None:
-        self._names = sorted(files.iterdir())
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, index: int) -> bytes:
-        with open(self._names[index], "rb") as file:
-            return file.read(8)
-
-
-def test_files_of_samples_are_found(files: Path) -> None:
-    names = [str(path) for path in sorted(files.iterdir())]
-    wanted = {3: [names[3]], 5: [names[5]]}
-    assert files_of(InjectedDataset(files, Delays(0, 0, 0)), [3, 5], seconds_max=1) == wanted
-    assert files_of(Opens(files), [3, 5], seconds_max=10) == {
-        index: [os.path.realpath(path) for path in paths] for index, paths in wanted.items()
-    }
-    assert files_of([1, 2, 3], [0, 1], seconds_max=1) == {}
-    data = pytest.importorskip("torch.utils.data")
-    subset = data.Subset(InjectedDataset(files, Delays(0, 0, 0)), [9, 3, 5])
-    assert files_of(subset, [1, 2], seconds_max=1) == {1: wanted[3], 2: wanted[5]}
-
-
 def test_a_slow_disk_is_slow_once(files: Path) -> None:
     path = next(iter(files.iterdir()))
     disk = SlowDisk(400_000)
@@ -708,13 +695,49 @@ def test_an_accelerator_has_a_pass_line_and_asks_for_a_large_dataset(forty_photo
     assert any("that of a batch of 1" in warning for warning in other.warnings)
 
 
-def test_an_analysis_leaves_pytorch_s_generator_alone() -> None:
+class Drawing:
+    """Samples that are random, as augmented ones are."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> float:
+        import torch
+
+        return random.random() + float(np.random.rand()) + float(torch.rand(()))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("whose", ["sutler", "torch"])
+def test_an_analysis_leaves_all_generators_alone(whose: str, workers: int) -> None:
     torch = pytest.importorskip("torch")
+    random.seed(7)
+    np.random.seed(7)
     torch.manual_seed(7)
-    expected = torch.random.get_rng_state()
-    with sutler.Loader(Sleepy(), 4, num_workers=1, multiprocessing_context="fork") as loader:
-        sutler.analyze(loader, 0.001, 8, time=0.5)
-    assert torch.equal(torch.random.get_rng_state(), expected)
+
+    def states() -> list[Any]:
+        numpy_state: Any = np.random.get_state(legacy=False)
+        return [
+            random.getstate(),
+            numpy_state["state"]["key"].tolist(),
+            torch.random.get_rng_state().tolist(),
+        ]
+
+    before = states()
+    make = sutler.Loader if whose == "sutler" else torch.utils.data.DataLoader
+    loader = make(Drawing(), 4, shuffle=True, num_workers=workers)
+    sutler.analyze(loader, 0.001, 8, time=0.3)
+    assert states() == before
+
+    def step(_batch: Any) -> None:
+        random.random()
+        np.random.rand(1000)
+        torch.rand(())
+        raise ZeroDivisionError("no loss")
+
+    with pytest.raises(ZeroDivisionError):
+        sutler.analyze(loader, step, 8, time=0.3)
+    assert states() == before
 
 
 def test_threads_of_one_interpreter_are_not_said_to_gain_by_cores() -> None:

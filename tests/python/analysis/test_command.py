@@ -67,11 +67,18 @@ def test_the_command_prints_a_table_and_knows_accelerators(forty_photos: Path) -
 
 def test_the_command_says_what_is_wrong(forty_photos: Path, tmp_path: Path) -> None:
     assert "nowhere" in command(tmp_path / "nowhere", code=1).stderr
-    assert "abacus" in command(forty_photos, "--accelerator", "abacus", code=1).stderr
-    assert (
-        "there is no folder" in command(forty_photos, "--html", tmp_path / "none" / "a.html", code=1).stderr
-    )
-    assert "is a folder" in command(forty_photos, "--trace", tmp_path, code=1).stderr
+    for options, match in (
+        (
+            ("--accelerator", "abacus"),
+            "--accelerator: there are no published figures for the accelerator 'abacus'",
+        ),
+        (("--html", tmp_path / "none" / "a.html"), "--html: there is no folder"),
+        (("--trace", tmp_path), "is a folder"),
+        (("--html", tmp_path / "a", "--trace", tmp_path / "a"), "name the same file"),
+    ):
+        told = command(forty_photos, *options, code=2).stderr
+        assert match in told
+        assert "--help" in told
     for wrong in (
         ("--step-time", "30"),
         ("--step-time", "1s", "--accelerator", "x"),
@@ -87,6 +94,14 @@ def test_the_command_says_what_is_wrong(forty_photos: Path, tmp_path: Path) -> N
         ("-5ms", "longer than nothing"),
     ):
         assert match in command(forty_photos, "--step-time", wrong_time, code=2).stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device here that is always full")
+@pytest.mark.parametrize("option", ["--html", "--trace"])
+def test_a_file_that_cannot_be_written_is_named(option: str, forty_photos: Path) -> None:
+    flags = ("-b", 4, "--size", 32, "--time", f"{BRIEF}s", "--step-time", "1ms")
+    told = command(forty_photos, *flags, option, "/dev/full", code=1).stderr
+    assert "No space left on device: '/dev/full'" in told
 
 
 def test_a_folder_of_broken_files_is_said_to_be_one(tmp_path: Path) -> None:
