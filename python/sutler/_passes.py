@@ -59,8 +59,8 @@ class Passes:
         epoch = self._clock.epoch
         if self._resume is None or self._resume.epoch != epoch:
             position = self._position
-            left = position is None or position.complete or (self._clock.chosen and position.epoch != epoch)
-            if position is not None and not left:
+            elsewhere = position is None or (self._clock.chosen and position.epoch != epoch)
+            if position is not None and not elsewhere and not _is_complete(loader, position):
                 return position
         first = self._first(epoch)
         if loader._streams is not None:
@@ -122,3 +122,11 @@ class Passes:
         # Datasets written in Python answer for their keys themselves, and need not have a length.
         samples = len(loader._origin) if keys is None else 0
         return Drawing(draws, keys, loader._selection, samples=samples, in_batches=self._in_batches)
+
+
+def _is_complete(loader: Loader, position: Position) -> bool:
+    """Whether the last batch of an epoch is in the trainer's hands. A sampler tells only when it is asked for more."""
+    if position.complete or position.drawing is None:
+        return position.complete
+    whole = loader.drop_last and not position.drawing.in_batches
+    return position.drawing.leaves_less_than((loader.batch_size or 1) if whole else 1, position.done)

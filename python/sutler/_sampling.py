@@ -7,6 +7,7 @@ import functools
 import hashlib
 import operator
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -187,12 +188,30 @@ class Drawing:
         #: How often the samples were drawn again that were.
         self._again: dict[int, int] = {}
         self._hash = hashlib.blake2b(digest_size=8)
+        #: What the sampler raised when only its end was looked for, for whoever draws next.
+        self._raised: Exception | None = None
+        #: A thread that copies batches ahead draws as well as the trainer that asks for a state.
+        self._lock = threading.RLock()
 
     def items(self, start: int, count: int) -> list[Any]:
         """So many items from number `start` on: fewer at the end."""
-        while not self.ended and self._first + len(self._items) < start + count:
-            self._draw()
-        return self._items[start - self._first : start - self._first + count]
+        with self._lock:
+            while not self.ended and self._first + len(self._items) < start + count:
+                self._draw()
+            return self._items[start - self._first : start - self._first + count]
+
+    def leaves_less_than(self, samples: int, done: int) -> bool:
+        """Whether the sampler has fewer than so many samples after those that are done.
+
+        Draws as many as it takes to know, which are those that the next batch is made of.
+        """
+        with self._lock:
+            try:
+                while not self.ended and self._samples - done < samples:
+                    self._draw()
+            except Exception as error:
+                self._raised = error
+            return self.ended and self._samples - done < samples
 
     def forget_before(self, start: int) -> None:
         """Items before this one are not asked for again."""
@@ -200,6 +219,9 @@ class Drawing:
         self._first = max(self._first, start)
 
     def _draw(self) -> None:
+        if self._raised is not None:
+            raised, self._raised = self._raised, None
+            raise raised
         try:
             drawn = next(self._source)
         except StopIteration:
