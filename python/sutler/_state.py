@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STATE_VERSION = 1
 
 #: What older states do not have, and need not.
-CAME_LATER = ("before", "drawn_from")
+CAME_LATER = ("before", "drawn_from", "dataset")
 
 
 def _describe_order(loader: Loader) -> str:
@@ -52,6 +52,7 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
         "drawn_from": None if position.drawn_from_so_far is None else position.drawn_from_so_far.save(),
         "samples": length_of(loader.dataset),
         "fingerprint": loader._backend.fingerprint(),
+        "dataset": None,
     }
 
 

@@ -29,6 +29,7 @@ from sutler._backend import Backend, BatchSource, ProcessBackend, length_of, mak
 from sutler._beginning import begin_epoch
 from sutler._copying import arguments_of
 from sutler._data_pipes import is_data_pipe, shuffle_pipes
+from sutler._dataset_state import load_dataset_state, save_dataset_state
 from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
 from sutler._epoch import EpochIterator, Position
 from sutler._epoch_batches import check_samples
@@ -336,6 +337,7 @@ class Loader(Generic[BatchType_co]):
         #: What the trainer waited for, where batches are copied to a device ahead of it.
         self._device_figures = TrainerFigures()
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
+        self._warned_of_dataset_state = False
         self._initialised = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -509,13 +511,17 @@ class Loader(Generic[BatchType_co]):
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands: small, plain JSON, to be kept with the model's checkpoint.
 
-        Of an iterable dataset that has a ``state_dict`` itself it holds that too, whatever it is, once per worker.
+        Of an iterable dataset that has a ``state_dict`` itself it holds that too, whatever it is, once per worker; and
+        of a map-style one, with ``num_workers=0``. With workers nobody could say which samples its state comes after.
 
         Valid between any two batches. In strict order all ranks consume in step, so one rank's state can be loaded by
         all of them, and by any other number of them. With ``order="ready"`` each rank has served samples of its own, so
         each saves a state. The reference page of this class explains every key.
         """
-        return make_state(self, self._passes.standing(self))
+        state = make_state(self, self._passes.standing(self))
+        if self._streams is None:
+            state["dataset"] = save_dataset_state(self, stacklevel=2)
+        return state
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Goes on from a saved state: the next ``iter(loader)`` delivers the exact rest of that epoch.
@@ -531,6 +537,8 @@ class Loader(Generic[BatchType_co]):
                 message shows both sides.
         """
         self._passes.resume_at(check_state(self, state))
+        if self._streams is None:
+            load_dataset_state(self, state, stacklevel=2)
 
     # --- figures ---------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,13 @@ DIFFERENCES = {
         sutler="It comes from `seed` (or the generator's initial seed) and the epoch's number, and from nothing else.",
         reason="An epoch can be repeated, resumed and split over other ranks without replaying those before it.",
     ),
+    "dataset_state_with_workers": Difference(
+        torch="There is no `state_dict()`. torchdata's `StatefulDataLoader` saves and loads that of a map-style "
+        "dataset, once per worker.",
+        sutler="A state holds it with `num_workers=0`. With workers it does not, and a warning says so.",
+        reason="Samples are handed to whichever worker is free, so what a worker's copy has seen says nothing about "
+        "the batches that the trainer has.",
+    ),
     "random_numbers_per_sample": Difference(
         torch="`random`, NumPy and PyTorch are seeded once per worker, so a sample's values depend on `num_workers`.",
         sutler="They are seeded for each sample from seed, epoch, index and how often it came before, so they do not.",

@@ -8,6 +8,7 @@ import multiprocessing
 import pickle
 import subprocess
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -191,3 +192,28 @@ def test_copying_a_class_of_the_users_own(loader_class: Any) -> None:
     copied = copy.copy(Named("mine"))
     assert copied.name == "mine"
     assert flat(copied) == [0, 1, 2, 3]
+
+
+class Remembering(Numbers):
+    """Has a state of its own."""
+
+    def state_dict(self) -> dict[str, int]:
+        return {"length": len(self)}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        pass
+
+
+def test_the_state_of_a_dataset_in_workers(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
+    loader = load(Remembering(4), num_workers=1)
+    if differs("dataset_state_with_workers"):
+        with pytest.warns(
+            UserWarning, match="Remembering has a state_dict, but what it holds is not part of"
+        ):
+            assert loader.state_dict()["dataset"] is None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loader.state_dict()  # once is enough
+        assert load(Remembering(4)).state_dict()["dataset"] == {"length": 4}
+    else:
+        assert not hasattr(loader, "state_dict")
