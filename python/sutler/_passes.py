@@ -10,6 +10,7 @@ from sutler._draws import Draws, UnusedDraws
 from sutler._epoch import Position
 from sutler._epoch_batches import EpochBatches
 from sutler._sampling import Drawing, EpochSampler, with_set_epoch
+from sutler._state import check_state, make_state
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
@@ -57,6 +58,24 @@ class Passes:
             restore_own(self._given, position.drawn_from.at_rest)
         self._clock.go_on_to(position.epoch)
         self._position = None
+
+    def save(self, loader: Loader) -> dict[str, Any]:
+        """What another loader needs to go on to the same pass as this one: the next, or one that is to be resumed."""
+        clock = self._clock
+        resumed = self._resume is not None and self._resume.epoch == clock.epoch
+        return {
+            "epoch": clock.epoch,
+            "chosen": clock.chosen,
+            "turn": clock.turn,
+            "resume": make_state(loader, self.standing(loader)) if resumed else None,
+        }
+
+    def load(self, loader: Loader, saved: dict[str, Any]) -> None:
+        """Goes on to what `save` told of."""
+        if saved["resume"] is not None:
+            self.resume_at(check_state(loader, saved["resume"]))
+        clock = self._clock
+        clock.epoch, clock.chosen, clock.turn = saved["epoch"], saved["chosen"], saved["turn"]
 
     def standing(self, loader: Loader) -> Position:
         """Where the next batch comes from, as far as a checkpoint is concerned."""

@@ -27,7 +27,7 @@ from sutler._arguments import (
 )
 from sutler._backend import Backend, BatchSource, ProcessBackend, length_of, make_backend
 from sutler._beginning import begin_epoch
-from sutler._copying import arguments_of
+from sutler._copying import arguments_of, besides_of
 from sutler._data_pipes import is_data_pipe, shuffle_pipes
 from sutler._dataset_state import load_dataset_state, save_dataset_state
 from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
@@ -193,6 +193,7 @@ class Loader(Generic[BatchType_co]):
         agent: str | os.PathLike[str] | None = None,
         job_name: str | None = None,
     ) -> None:
+        set_before = frozenset(self.__dict__)  # by a class derived from this
         self.output = resolve_output(output)
         self.order = choose_order(order, in_order)
         device = read_device(device, self.output)
@@ -338,6 +339,8 @@ class Loader(Generic[BatchType_co]):
         self._device_figures = TrainerFigures()
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
         self._warned_of_dataset_state = False
+        #: The attributes that every loader has.
+        self._own_attributes = frozenset(self.__dict__) - set_before
         self._initialised = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -596,21 +599,29 @@ class Loader(Generic[BatchType_co]):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        raise TypeError(
-            "a Loader holds threads and cannot be pickled; send its arguments and make it there, or use state_dict()"
-        )
+        """What ``pickle`` and ``copy.deepcopy`` make another loader of: arguments, and which epoch comes next."""
+        return {
+            "arguments": arguments_of(self),
+            "besides": besides_of(self),
+            "passes": self._passes.save(self),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._make_like(state["arguments"], state["besides"])
+        self._passes.load(self, state["passes"])
 
     def __copy__(self) -> Loader[BatchType_co]:
         """Another loader with the same arguments, which begins with epoch 0 and has threads and workers of its own."""
         copied = type(self).__new__(type(self))
+        copied._make_like(arguments_of(self), besides_of(self))
+        return copied
+
+    def _make_like(self, arguments: dict[str, Any], besides: dict[str, Any]) -> None:
+        """Makes this a loader with the arguments of another one, and with what a derived class has besides."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # whatever there is to say of the arguments was said
-            Loader.__init__(copied, **arguments_of(self))
-        for name in (
-            self.__dict__.keys() - copied.__dict__.keys()
-        ):  # what a class derived from this has besides
-            copied.__dict__[name] = self.__dict__[name]
-        return copied
+            Loader.__init__(self, **arguments)
+        self.__dict__.update(besides)
 
     def __repr__(self) -> str:
         samples = length_of(self.dataset)

@@ -154,11 +154,6 @@ DIFFERENCES = {
         sutler="It is a `RuntimeError`, as in a generator.",
         reason="An epoch delivers each sample once, or says why not.",
     ),
-    "not_picklable": Difference(
-        torch="A `DataLoader` can be pickled.",
-        sutler="A `Loader` cannot: `TypeError`, with the remedy. `copy.copy` makes another with the same arguments.",
-        reason="It holds threads, memory and worker processes; `state_dict()` is what a checkpoint needs.",
-    ),
     "indices_are_ints": Difference(
         torch="What a sampler draws reaches `__getitem__` as it is, be it a tensor or a number of NumPy's.",
         sutler="What stands for an integer, a tensor without dimensions for instance, comes as an `int`.",
