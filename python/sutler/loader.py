@@ -100,7 +100,8 @@ class Loader(Generic[BatchType_co]):
         worker_init_fn: Called with its number in each worker; native threads run no Python.
         multiprocessing_context: How worker processes are started, or ``"thread"`` for worker threads; native threads
             have no use for it.
-        generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
+        generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``. Nothing is drawn from it for
+            the order, so loaders that share one have the same, and seeding it anew does not change it.
         prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making. Left
             out, there are 2, and up to four times as many where the trainer waits though workers have nothing to begin;
             ``stats()["batches_ahead"]`` tells.
@@ -119,8 +120,8 @@ class Loader(Generic[BatchType_co]):
             not with ``num_workers="auto"``. Native datasets need no asking.
         overlap_epochs: Begin the next epoch while the last batches of this one are served, so that its first batch is
             ready at once. It is begun after the last epoch, too, and then called off.
-        seed: With the epoch and the sample's index, decides all randomness. Samples of a stream have no index; its
-            workers are seeded as PyTorch's are.
+        seed: With the epoch and the sample's index, decides all randomness, so loaders that are iterated together need
+            different ones. Samples of a stream have no index; its workers are seeded as PyTorch's are.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
         cache: How much memory to keep samples in from one epoch to the next: bytes, ``"8GiB"``, or a
@@ -339,6 +340,7 @@ class Loader(Generic[BatchType_co]):
         self._device_figures = TrainerFigures()
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
         self._warned_of_dataset_state = False
+        self._warned_of_same_order = False
         #: The attributes that every loader has.
         self._own_attributes = frozenset(self.__dict__) - set_before
         self._initialised = True

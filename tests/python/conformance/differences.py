@@ -53,6 +53,14 @@ DIFFERENCES = {
         sutler="It comes from `seed` (or the generator's initial seed) and the epoch's number, and from nothing else.",
         reason="An epoch can be repeated, resumed and split over other ranks without replaying those before it.",
     ),
+    "loaders_made_alike": Difference(
+        torch="Each `iter(loader)` draws another order: of a loader made anew, and of two loaders made alike or with "
+        "one `generator`. Seeding that again repeats an order.",
+        sutler="Loaders made alike have the same orders, and one made anew begins with epoch 0 again: call "
+        "`set_epoch`, and pass another `seed` to one of two that are iterated together, of which a `SameOrderWarning` "
+        "tells. What a `generator` was seeded with counts when the loader is made.",
+        reason="Equal arguments give equal batches, whatever else the program draws.",
+    ),
     "dataset_state_with_workers": Difference(
         torch="There is no `state_dict()`. torchdata's `StatefulDataLoader` saves and loads that of a map-style "
         "dataset, once per worker.",
