@@ -146,6 +146,11 @@ DIFFERENCES = {
         sutler="They are collated, with and without workers.",
         reason="Their values are copied into the batch, so that it makes no difference how they lay in memory.",
     ),
+    "tensors_of_getitems": Difference(
+        torch="The default collation refuses a tensor from `__getitems__`: `TypeError`.",
+        sutler="Its rows are the samples, with and without workers.",
+        reason="What samples it holds is plain, and a batch of them is the same tensor.",
+    ),
     "conjugate_views": Difference(
         torch="In a worker the default collation fails for tensors that are conjugate or negative views of others, or "
         "that require gradients.",
