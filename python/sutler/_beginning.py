@@ -29,9 +29,8 @@ def begin_epoch(loader: Loader, position: Position) -> tuple[BatchSource, Callab
         stream, position.streams = loader._streams.begin(loader, position.streams, position.epoch)
         return stream, stream.close
     # A sampler that draws otherwise than before is found out here, before anything is started.
-    begun = position.consumed > 0 or position.served is not None
     first = (
-        position.drawing.go_to(position.drawn if begun else None, position.consumed)
+        position.drawing.go_to(position.drawn if position.is_begun else None, position.consumed)
         if position.drawing
         else 0
     )

@@ -37,6 +37,9 @@ _AS_THEY_ARE = (
     "job_name",
 )
 
+#: Attributes of every loader that are set when all others are there.
+_SET_LAST = ("_own_attributes", "_initialised")
+
 
 def arguments_of(loader: Loader) -> dict[str, Any]:
     """What a loader was made with, as its attributes have it by now; what the loader chose itself is left out."""
@@ -60,3 +63,12 @@ def arguments_of(loader: Loader) -> dict[str, Any]:
     if is_place_given(loader._place):
         arguments |= {"rank": loader.rank, "world_size": loader.world_size}
     return arguments
+
+
+def besides_of(loader: Loader) -> dict[str, Any]:
+    """The attributes that a class derived from the loader's has, or that somebody has added."""
+    return {
+        name: value
+        for name, value in loader.__dict__.items()
+        if name not in loader._own_attributes and name not in _SET_LAST
+    }

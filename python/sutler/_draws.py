@@ -7,9 +7,12 @@ the iterator after that. So that one begins with the same.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
+
+from sutler._drawn_from import DrawnFrom, replayed, sampler_state_of, watched
 
 #: The engine is told of a draw in one number: the lower half is the sample's, the upper one how often it came before.
 HALF_BITS = 32
@@ -28,14 +31,48 @@ def split(joined: int) -> tuple[int, int]:
 class Draws:
     """What a sampler draws from one ``iter(sampler)`` on; it may be gone through again until an epoch has begun."""
 
-    def __init__(self, sampler: Iterable[Any], epoch: Any) -> None:
+    def __init__(self, sampler: Iterable[Any], epoch: Any, repeats: DrawnFrom | None = None) -> None:
         self._sampler = sampler
         #: The epoch that the sampler was set to when drawing began, where it has such a thing.
         self.epoch = epoch
-        self._source = iter(sampler)
+        #: What a loaded state says that these are to be drawn from, as they were before.
+        self.repeats = repeats
+        #: What they are drawn from.
+        self.drawn_from = DrawnFrom() if repeats is None else repeats
+        self._told_state = False
+        self._untouched = True
+        self._source: Iterator[Any]
+        if repeats is None:
+            self.drawn_from.sampler_state = sampler_state_of(sampler)
+            self._source, self.drawn_from.at_iter = watched(sampler, lambda: iter(sampler))
+        else:
+            self._told_state = repeats.load_sampler_state(sampler)
+            self._source = self._repeated_iter(repeats)
         self._drawn: list[Any] = []
         self._begun = False
         self._owner: weakref.ref[Any] | None = None
+
+    def _repeated_iter(self, repeats: DrawnFrom) -> Iterator[Any]:
+        with replayed(self._sampler, repeats.at_iter):
+            return iter(self._sampler)
+
+    def again(self) -> contextlib.AbstractContextManager[None]:
+        """In this what a loaded state speaks of is drawn again, from where the generators were."""
+        if self.repeats is None or not self._untouched:
+            return contextlib.nullcontext()
+        return replayed(self._sampler, self.repeats.at_draw)
+
+    def start_over(self) -> bool:
+        """Begins again without the state that the sampler was told, if it was.
+
+        Some samplers count on in their state and begin anew with an epoch: told where they stood between two epochs,
+        they draw nothing.
+        """
+        if self.repeats is None or not self._told_state:
+            return False
+        self._told_state, self._untouched, self._drawn = False, True, []
+        self._source = self._repeated_iter(self.repeats)
+        return True
 
     def belong_to(self, iterator: Any) -> None:
         """An iterator is about to serve them."""
@@ -45,9 +82,13 @@ class Draws:
         """Whether the iterator is gone that they were for."""
         return self._owner is not None and self._owner() is None
 
-    def is_of(self, sampler: Iterable[Any], epoch: Any) -> bool:
-        """Whether the sampler is this one, and still set to the same epoch."""
-        return self._sampler is sampler and self.epoch == epoch
+    def is_of(self, sampler: Iterable[Any], epoch: Any, repeats: DrawnFrom | None) -> bool:
+        """Whether the sampler is this one, still set to the same epoch, and the same is to be repeated."""
+        return self._sampler is sampler and self.is_still_for(epoch, repeats)
+
+    def is_still_for(self, epoch: Any, repeats: DrawnFrom | None) -> bool:
+        """Whether the sampler is still set to the same epoch, and the same is to be repeated."""
+        return self.epoch == epoch and self.repeats is repeats
 
     def take_over(self) -> None:
         """Another iterator is to be made for them."""
@@ -61,9 +102,18 @@ class Draws:
         """The item at a place that is next, or was drawn before; raises `StopIteration` at the end."""
         if place < len(self._drawn):
             return self._drawn[place]
-        drawn = next(self._source)
+        drawn = self._draw()
         if not self._begun:
             self._drawn.append(drawn)
+        return drawn
+
+    def _draw(self) -> Any:
+        if not self._untouched:
+            return next(self._source)
+        self._untouched = False
+        if self.repeats is not None:
+            return next(self._source)
+        drawn, self.drawn_from.at_draw = watched(self._sampler, lambda: next(self._source))
         return drawn
 
     def __iter__(self) -> Iterator[Any]:
@@ -89,17 +139,27 @@ class UnusedDraws:
     def __init__(self) -> None:
         self._all: list[Draws] = []
 
-    def take(self, sampler: Iterable[Any], epoch: Any) -> Draws:
+    def take(self, sampler: Iterable[Any], epoch: Any, repeats: DrawnFrom | None) -> Draws:
         """What to serve next: what an iterator that is gone has left over, else what the sampler draws now."""
-        self._all = [draws for draws in self._all if not draws.is_left_over() or draws.is_of(sampler, epoch)]
+        self._all = [
+            draws for draws in self._all if not draws.is_left_over() or draws.is_of(sampler, epoch, repeats)
+        ]
         for draws in self._all:
             if draws.is_left_over():
                 draws.take_over()
                 return draws
-        self._all.append(Draws(sampler, epoch))
+        self._all.append(Draws(sampler, epoch, repeats))
         return self._all[-1]
+
+    def first(self) -> Draws | None:
+        """Those that the next epoch will begin with, if any were drawn."""
+        return self._all[0] if self._all else None
 
     def begin(self, begun: Draws) -> None:
         """An epoch begins with these."""
         begun.begin()
-        self._all = [draws for draws in self._all if draws is not begun]
+        self.drop(begun)
+
+    def drop(self, dropped: Draws) -> None:
+        """No epoch will begin with these."""
+        self._all = [draws for draws in self._all if draws is not dropped]

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from sutler._cuda import DevicePrefetcher
 from sutler._device_ops import device_finisher
 from sutler._run import TimedOutError
+from sutler._same_order import note_begun
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_progress import StreamProgress
 from sutler._sutler import Positions, Served
 from sutler.errors import sample_error
 
 if TYPE_CHECKING:
+    from sutler._drawn_from import DrawnFrom
     from sutler._sampling import Drawing
     from sutler.loader import Loader
 
@@ -28,13 +30,26 @@ Progress = int | StreamProgress | Positions
 class Position:
     """Where a job stands: its epoch, and how much of the epoch's sequence all ranks have consumed."""
 
-    __slots__ = ("before", "complete", "consumed", "drawing", "drawn", "epoch", "origin", "served", "streams")
+    __slots__ = (
+        "before",
+        "complete",
+        "consumed",
+        "drawing",
+        "drawn",
+        "drawn_from",
+        "epoch",
+        "origin",
+        "served",
+        "streams",
+    )
 
     def __init__(self, epoch: int, consumed: int, drawn: dict[str, Any] | None = None) -> None:
         self.epoch = epoch
         self.consumed = consumed
         #: How far the user's sampler had been drawn where a saved state stands, if there is such a sampler.
         self.drawn = drawn
+        #: What it had been drawn from, likewise.
+        self.drawn_from: DrawnFrom | None = None
         #: What draws from the sampler, while the epoch runs.
         self.drawing: Drawing | None = None
         #: The places of the sequence that the whole job had done when the rest was dealt out over its ranks anew.
@@ -51,6 +66,7 @@ class Position:
     def copy(self) -> Position:
         """The same place, to go on from."""
         copied = Position(self.epoch, self.consumed, self.drawn)
+        copied.drawn_from = self.drawn_from  # shared by all copies, since nothing is added to it
         copied.before = self.before
         copied.served = None if self.served is None else Served(self.served.save())
         copied.streams = copied.origin = self.streams
@@ -86,6 +102,16 @@ class Position:
     def drawn_so_far(self) -> dict[str, Any] | None:
         """How far the user's sampler has been drawn."""
         return self.drawn if self.drawing is None else self.drawing.mark()
+
+    @property
+    def drawn_from_so_far(self) -> DrawnFrom | None:
+        """What the user's sampler has been drawn from."""
+        return self.drawn_from if self.drawing is None else self.drawing.draws.drawn_from
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a part of the epoch is done."""
+        return self.consumed > 0 or self.served is not None
 
 
 class EpochIterator(Iterator[Any]):
@@ -151,6 +177,7 @@ class EpochIterator(Iterator[Any]):
             self._start()
         loader._passes.begin(position)
         self.begun = True
+        note_begun(self, loader, stacklevel=3)
 
     def _start(self) -> None:
         """Begins the native side at the current position: at first, and again in a forked child."""
@@ -246,8 +273,7 @@ def _warn_of_failures(loader: Loader, position: Position, stacklevel: int) -> No
     failures = loader.failures()
     if not failures:
         return
-    resumed = position.consumed > 0 or position.served is not None
-    epoch = f"{'the rest of ' if resumed else ''}epoch {position.epoch}"
+    epoch = f"{'the rest of ' if position.is_begun else ''}epoch {position.epoch}"
     first = sample_error(failures[0].id, failures[0].path, failures[0].reason, failures[0].kind)
     end = "" if str(first).endswith(".") else "."
     warnings.warn(

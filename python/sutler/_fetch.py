@@ -104,9 +104,18 @@ def fetch_many(many: Callable[[list[Any]], Any], draws: list[Draw]) -> Any:
 
 
 def fetch_samples(many: Callable[[list[Any]], Any], draws: list[Draw]) -> Any:
-    """What `__getitems__` makes of some draws, be it as many samples or not; a generator is gone through."""
+    """What `__getitems__` makes of some draws, be it as many samples or not; a generator is gone through.
+
+    So is a tensor, whose rows are the samples: PyTorch's collation takes lists of them only.
+    """
     found = fetch_batch(many, draws)
-    return found if hasattr(found, "__len__") and hasattr(found, "__getitem__") else list(found)
+    torch = sys.modules.get("torch")
+    is_tensor = torch is not None and isinstance(found, torch.Tensor)
+    return (
+        found
+        if hasattr(found, "__len__") and hasattr(found, "__getitem__") and not is_tensor
+        else list(found)
+    )
 
 
 def fetch_batch(many: Callable[[list[Any]], Any], draws: list[Draw]) -> Any:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sutler._drawn_from import DrawnFrom, own_states, restore_own
 from sutler._draws import Draws, UnusedDraws
 from sutler._epoch import Position
 from sutler._epoch_batches import EpochBatches
 from sutler._sampling import Drawing, EpochSampler, with_set_epoch
+from sutler._state import check_state, make_state
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
@@ -51,18 +53,41 @@ class Passes:
     def resume_at(self, position: Position) -> None:
         """The next pass goes on where a saved state left one."""
         self._resume = position
+        if position.drawn_from is not None:
+            # At once and not when the epoch begins, as a trainer may seed them again before that.
+            restore_own(self._given, position.drawn_from.at_rest)
         self._clock.go_on_to(position.epoch)
         self._position = None
+
+    def save(self, loader: Loader) -> dict[str, Any]:
+        """What another loader needs to go on to the same pass as this one: the next, or one that is to be resumed."""
+        clock = self._clock
+        resumed = self._resume is not None and self._resume.epoch == clock.epoch
+        return {
+            "epoch": clock.epoch,
+            "chosen": clock.chosen,
+            "turn": clock.turn,
+            "resume": make_state(loader, self.standing(loader)) if resumed else None,
+        }
+
+    def load(self, loader: Loader, saved: dict[str, Any]) -> None:
+        """Goes on to what `save` told of."""
+        if saved["resume"] is not None:
+            self.resume_at(check_state(loader, saved["resume"]))
+        clock = self._clock
+        clock.epoch, clock.chosen, clock.turn = saved["epoch"], saved["chosen"], saved["turn"]
 
     def standing(self, loader: Loader) -> Position:
         """Where the next batch comes from, as far as a checkpoint is concerned."""
         epoch = self._clock.epoch
         if self._resume is None or self._resume.epoch != epoch:
             position = self._position
-            left = position is None or position.complete or (self._clock.chosen and position.epoch != epoch)
-            if position is not None and not left:
+            elsewhere = position is None or (self._clock.chosen and position.epoch != epoch)
+            if position is not None and not elsewhere and not _is_complete(loader, position):
                 return position
         first = self._first(epoch)
+        if self._given is not None and not first.is_begun:
+            first.drawn_from = self._resting()
         if loader._streams is not None:
             # A pass that was made, and not yet asked for a batch, may have begun to read there.
             for iterator in loader._iterators:
@@ -75,15 +100,16 @@ class Passes:
         # Whoever goes over several at once asks them for their first batches in the order they were made.
         before = sum(not iterator.begun for iterator in loader._iterators)
         position = self._first(self._clock.epoch + before)
-        position.drawing = self._draw(loader, position.epoch)
+        position.drawing = self._draw(loader, position)
         return position
 
     def settle(self, loader: Loader, planned: Position) -> Position:
         """Where a pass really begins that was planned as given: the same position where nothing has changed since."""
         now = self._first(self._clock.epoch)
         drawing = planned.drawing
-        if drawing is not None and drawing.epoch != self._sampler_epoch():
-            now.drawing = self._draw(loader, now.epoch)
+        if drawing is not None and not drawing.draws.is_still_for(self._sampler_epoch(), _repeated(now)):
+            self._unused_draws.drop(drawing.draws)
+            now.drawing = self._draw(loader, now)
             return now
         now.drawing = drawing
         return planned if planned.is_where(now) else now
@@ -106,7 +132,17 @@ class Passes:
         """The epoch that the user's sampler was set to last, where it says so."""
         return getattr(self._told_epoch, "epoch", None)
 
-    def _draw(self, loader: Loader, epoch: int) -> Drawing | None:
+    def _resting(self) -> DrawnFrom:
+        """Where the sampler's own generators are between two epochs: before what was drawn ahead for the next one."""
+        resting = DrawnFrom()
+        resting.at_rest = own_states(self._given)
+        ahead = self._unused_draws.first()
+        if ahead is not None:
+            before = ahead.drawn_from.at_draw | ahead.drawn_from.at_iter
+            resting.at_rest |= {which: before[which] for which in resting.at_rest.keys() & before.keys()}
+        return resting
+
+    def _draw(self, loader: Loader, position: Position) -> Drawing | None:
         """What the user's sampler has for an epoch, if there is such a sampler; one of ours is told which it is."""
         given = self._given
         if given is None:
@@ -114,11 +150,24 @@ class Passes:
         if loader._selection is not None:
             loader._selection.read_again()
         if isinstance(given, EpochBatches):  # it draws the same for an epoch, and otherwise for other ranks
-            given.set_epoch(epoch)
-            draws = Draws(given, self._sampler_epoch())
+            given.set_epoch(position.epoch)
+            draws = Draws(given, self._sampler_epoch(), _repeated(position))
         else:
-            draws = self._unused_draws.take(given, self._sampler_epoch())
+            draws = self._unused_draws.take(given, self._sampler_epoch(), _repeated(position))
         keys = loader._backend.keys
         # Datasets written in Python answer for their keys themselves, and need not have a length.
         samples = len(loader._origin) if keys is None else 0
         return Drawing(draws, keys, loader._selection, samples=samples, in_batches=self._in_batches)
+
+
+def _repeated(position: Position) -> DrawnFrom | None:
+    """What was drawn before a position is to be drawn from again, as a loaded state has it."""
+    return position.drawn_from if position.is_begun and position.drawn is not None else None
+
+
+def _is_complete(loader: Loader, position: Position) -> bool:
+    """Whether the last batch of an epoch is in the trainer's hands. A sampler tells only when it is asked for more."""
+    if position.complete or position.drawing is None:
+        return position.complete
+    whole = loader.drop_last and not position.drawing.in_batches
+    return position.drawing.leaves_less_than((loader.batch_size or 1) if whole else 1, position.done)

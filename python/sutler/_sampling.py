@@ -7,6 +7,7 @@ import functools
 import hashlib
 import operator
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -175,9 +176,17 @@ class Drawing:
         self.draws = draws
         #: The epoch that the sampler was set to when drawing began, where it has such a thing.
         self.epoch = draws.epoch
-        self._source: Iterator[Any] = iter(draws)
         self._keys = keys
         self._number = _numbering(keys, selection, samples)
+        #: What the sampler raised when only its end was looked for, for whoever draws next.
+        self._raised: Exception | None = None
+        #: A thread that copies batches ahead draws as well as the trainer that asks for a state.
+        self._lock = threading.RLock()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is drawn yet."""
+        self._source: Iterator[Any] = iter(self.draws)
         #: Items from number `_first` on; those before it are in the trainer's hands.
         self._items: list[Any] = []
         self._first = 0
@@ -190,9 +199,23 @@ class Drawing:
 
     def items(self, start: int, count: int) -> list[Any]:
         """So many items from number `start` on: fewer at the end."""
-        while not self.ended and self._first + len(self._items) < start + count:
-            self._draw()
-        return self._items[start - self._first : start - self._first + count]
+        with self._lock:
+            while not self.ended and self._first + len(self._items) < start + count:
+                self._draw()
+            return self._items[start - self._first : start - self._first + count]
+
+    def leaves_less_than(self, samples: int, done: int) -> bool:
+        """Whether the sampler has fewer than so many samples after those that are done.
+
+        Draws as many as it takes to know, which are those that the next batch is made of.
+        """
+        with self._lock:
+            try:
+                while not self.ended and self._samples - done < samples:
+                    self._draw()
+            except Exception as error:
+                self._raised = error
+            return self.ended and self._samples - done < samples
 
     def forget_before(self, start: int) -> None:
         """Items before this one are not asked for again."""
@@ -200,6 +223,9 @@ class Drawing:
         self._first = max(self._first, start)
 
     def _draw(self) -> None:
+        if self._raised is not None:
+            raised, self._raised = self._raised, None
+            raise raised
         try:
             drawn = next(self._source)
         except StopIteration:
@@ -241,13 +267,18 @@ class Drawing:
         Raises `ValueError` when it is not the same, as the rest of that epoch is unknown then.
         """
         if mark is not None:
-            while not self.ended and self._samples < mark["samples"]:
-                self._draw()
+            self._draw_again(mark)
+            if self.mark() != mark and self.draws.start_over():
+                self._begin()
+                self._draw_again(mark)
             if self.mark() != mark:
                 raise ValueError(
                     f"the sampler drew another order ({self.mark()}) than the one the state was saved in ({mark}), so "
-                    "the rest of that epoch is unknown. Seed the sampler by epoch and call set_epoch before resuming, "
-                    "or use shuffle=True, which resumes exactly."
+                    "the rest of that epoch is unknown. A sampler draws the same again if it is made with the same "
+                    "arguments and draws from PyTorch's, NumPy's or Python's global generator or from a "
+                    "torch.Generator in its attribute 'generator', which the loader puts back; if it has a "
+                    "state_dict and a load_state_dict; or if it is seeded by the epoch and set_epoch is called "
+                    "before resuming. shuffle=True needs none of it."
                 )
         if not self.in_batches:
             return consumed
@@ -256,6 +287,12 @@ class Drawing:
             consumed -= len(batch[0])
             item += 1
         return item
+
+    def _draw_again(self, mark: dict[str, Any]) -> None:
+        """Draws as much as had been drawn at a mark."""
+        with self.draws.again():
+            while not self.ended and self._samples < mark["samples"]:
+                self._draw()
 
 
 class Feed:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
 from sutler._backend import length_of
+from sutler._drawn_from import DrawnFrom
 from sutler._epoch import Position
 from sutler._job_state import check_job_states
 from sutler._stream_state import check_stream_state, make_stream_state
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 #: Raised when a state can no longer be read by older releases.
 STATE_VERSION = 1
+
+#: What older states do not have, and need not.
+CAME_LATER = ("before", "drawn_from", "dataset")
 
 
 def _describe_order(loader: Loader) -> str:
@@ -45,8 +49,10 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
         "order": loader.order,
         "sampling": _describe_order(loader),
         "drawn": position.drawn_so_far,
+        "drawn_from": None if position.drawn_from_so_far is None else position.drawn_from_so_far.save(),
         "samples": length_of(loader.dataset),
         "fingerprint": loader._backend.fingerprint(),
+        "dataset": None,
     }
 
 
@@ -97,7 +103,7 @@ def _check_one(loader: Loader, state: Any) -> Position:
     expected = make_state(loader, Position(0, 0))
     if not isinstance(state, dict):
         raise ValueError(f"this is not a state of a sutler.Loader but a {type(state).__name__}")
-    missing = [key for key in expected if key not in state and key != "before"]  # which came later
+    missing = [key for key in expected if key not in state and key not in CAME_LATER]
     if missing:
         raise ValueError(f"this is not a state of a sutler.Loader: it has no {', '.join(missing)}")
     if state["version"] != STATE_VERSION:
@@ -123,6 +129,7 @@ def _check_one(loader: Loader, state: Any) -> Position:
         if not isinstance(state[key], int) or not 0 <= state[key] < bound:
             raise ValueError(f"the state is damaged: its {key} is {state[key]!r}")
     position = Position(state["epoch"], state["consumed"], state["drawn"])
+    position.drawn_from = DrawnFrom.load(state.get("drawn_from"))
     before = state.get("before")
     if before is not None or state["served"] is not None:
         _check_gaps(loader, state)

@@ -198,6 +198,13 @@ class PythonTransformWarning(UserWarning):
     """
 
 
+class SameOrderWarning(UserWarning):
+    """Two loaders that are iterated at the same time shuffle different datasets of one length into the same order.
+
+    An order follows from the seed and the epoch, and nobody passed a seed. Pass another ``seed`` to one of the loaders.
+    """
+
+
 @dataclass(frozen=True)
 class Errors:
     """How many bad samples a loader leaves out before it gives up with `ErrorBudgetExceeded`.

@@ -29,8 +29,9 @@ from sutler._arguments import (
 )
 from sutler._backend import Backend, BatchSource, ProcessBackend, length_of, make_backend
 from sutler._beginning import begin_epoch
-from sutler._copying import arguments_of
+from sutler._copying import arguments_of, besides_of
 from sutler._data_pipes import is_data_pipe, shuffle_pipes
+from sutler._dataset_state import load_dataset_state, save_dataset_state
 from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
 from sutler._epoch import EpochIterator, Position
 from sutler._epoch_batches import check_samples
@@ -102,7 +103,8 @@ class Loader(Generic[BatchType_co]):
         worker_init_fn: Called with its number in each worker; native threads run no Python.
         multiprocessing_context: How worker processes are started, or ``"thread"`` for worker threads; native threads
             have no use for it.
-        generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``.
+        generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``. Nothing is drawn from it for
+            the order, so loaders that share one have the same, and seeding it anew does not change it.
         prefetch_factor: Batches to prepare ahead; at least this many samples per thread are kept in the making. Left
             out, there are 2, and up to four times as many where the trainer waits though workers have nothing to begin;
             ``stats()["batches_ahead"]`` tells.
@@ -121,8 +123,8 @@ class Loader(Generic[BatchType_co]):
             not with ``num_workers="auto"``. Native datasets need no asking.
         overlap_epochs: Begin the next epoch while the last batches of this one are served, so that its first batch is
             ready at once. It is begun after the last epoch, too, and then called off.
-        seed: With the epoch and the sample's index, decides all randomness. Samples of a stream have no index; its
-            workers are seeded as PyTorch's are.
+        seed: With the epoch and the sample's index, decides all randomness, so loaders that are iterated together need
+            different ones. Samples of a stream have no index; its workers are seeded as PyTorch's are.
         rank: This process's number in its job; from ``torch.distributed`` when that is initialised.
         world_size: How many processes the job has; likewise.
         cache: How much memory to keep samples in from one epoch to the next: bytes, ``"8GiB"``, or a
@@ -195,6 +197,7 @@ class Loader(Generic[BatchType_co]):
         agent: str | os.PathLike[str] | None = None,
         job_name: str | None = None,
     ) -> None:
+        set_before = frozenset(self.__dict__)  # by a class derived from this
         self.output = resolve_output(output)
         self.order = choose_order(order, in_order)
         device = read_device(device, self.output)
@@ -343,6 +346,10 @@ class Loader(Generic[BatchType_co]):
         #: What the trainer waited for, where batches are copied to a device ahead of it.
         self._device_figures = TrainerFigures()
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
+        self._warned_of_dataset_state = False
+        self._warned_of_same_order = False
+        #: The attributes that every loader has.
+        self._own_attributes = frozenset(self.__dict__) - set_before
         self._initialised = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -532,13 +539,17 @@ class Loader(Generic[BatchType_co]):
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands: small, plain JSON, to be kept with the model's checkpoint.
 
-        Of an iterable dataset that has a ``state_dict`` itself it holds that too, whatever it is, once per worker.
+        Of an iterable dataset that has a ``state_dict`` itself it holds that too, whatever it is, once per worker; and
+        of a map-style one, with ``num_workers=0``. With workers nobody could say which samples its state comes after.
 
         Valid between any two batches. In strict order all ranks consume in step, so one rank's state can be loaded by
         all of them, and by any other number of them. With ``order="ready"`` each rank has served samples of its own, so
         each saves a state. The reference page of this class explains every key.
         """
-        return make_state(self, self._passes.standing(self))
+        state = make_state(self, self._passes.standing(self))
+        if self._streams is None:
+            state["dataset"] = save_dataset_state(self, stacklevel=2)
+        return state
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Goes on from a saved state: the next ``iter(loader)`` delivers the exact rest of that epoch.
@@ -554,6 +565,8 @@ class Loader(Generic[BatchType_co]):
                 message shows both sides.
         """
         self._passes.resume_at(check_state(self, state))
+        if self._streams is None:
+            load_dataset_state(self, state, stacklevel=2)
 
     # --- figures ---------------------------------------------------------------------------------------------------
 
@@ -611,21 +624,29 @@ class Loader(Generic[BatchType_co]):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        raise TypeError(
-            "a Loader holds threads and cannot be pickled; send its arguments and make it there, or use state_dict()"
-        )
+        """What ``pickle`` and ``copy.deepcopy`` make another loader of: arguments, and which epoch comes next."""
+        return {
+            "arguments": arguments_of(self),
+            "besides": besides_of(self),
+            "passes": self._passes.save(self),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._make_like(state["arguments"], state["besides"])
+        self._passes.load(self, state["passes"])
 
     def __copy__(self) -> Loader[BatchType_co]:
         """Another loader with the same arguments, which begins with epoch 0 and has threads and workers of its own."""
         copied = type(self).__new__(type(self))
+        copied._make_like(arguments_of(self), besides_of(self))
+        return copied
+
+    def _make_like(self, arguments: dict[str, Any], besides: dict[str, Any]) -> None:
+        """Makes this a loader with the arguments of another one, and with what a derived class has besides."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # whatever there is to say of the arguments was said
-            Loader.__init__(copied, **arguments_of(self))
-        for name in (
-            self.__dict__.keys() - copied.__dict__.keys()
-        ):  # what a class derived from this has besides
-            copied.__dict__[name] = self.__dict__[name]
-        return copied
+            Loader.__init__(self, **arguments)
+        self.__dict__.update(besides)
 
     def __repr__(self) -> str:
         samples = length_of(self.dataset)

@@ -367,13 +367,6 @@ def test_more_threads_or_memory_than_there_is_is_an_error_and_not_a_crash(
         next(iter(Loader(augmented, batch_size=2**40, sampler=range(41))))
 
 
-def test_a_loader_cannot_be_pickled_and_says_what_to_do(augmented: sutler.ImageFolder) -> None:
-    import pickle
-
-    with pytest.raises(TypeError, match=r"use state_dict\(\)"):
-        pickle.dumps(Loader(augmented))
-
-
 def test_a_copy_has_all_arguments(augmented: sutler.ImageFolder) -> None:
     given: dict[str, Any] = {
         "dataset": augmented,

@@ -181,3 +181,55 @@ def test_a_state_of_something_else_is_refused_with_both_sides(
         with pytest.raises(ValueError, match=r"not a state of a sutler\.Loader"):
             loader.load_state_dict(not_a_state)
     assert len(list(loader)) == 7, "a refused state changes nothing"
+
+
+class Counting:
+    """Says how often it was asked, and has a state to go on from."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        self.calls += 1
+        return index, self.calls
+
+    def state_dict(self) -> dict[str, int]:
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.calls = state["calls"]
+
+
+@pytest.mark.parametrize("order", ["strict", "ready"])
+def test_the_state_of_a_map_style_dataset_is_saved_after_every_batch(order: Any) -> None:
+    def make() -> Loader:
+        return Loader(Counting(), batch_size=3, shuffle=True, num_workers=0, output="numpy", order=order)
+
+    def values(batches: Any) -> list[Any]:
+        return [[column.tolist() for column in batch] for batch in batches]
+
+    loader = make()
+    states, epoch = [json.loads(json.dumps(loader.state_dict()))], []
+    for batch in loader:
+        epoch += values([batch])
+        states.append(json.loads(json.dumps(loader.state_dict())))
+    following = values(loader)
+    for number, state in enumerate(states):
+        resumed = make()
+        resumed.load_state_dict(state)
+        assert resumed.state_dict() == state
+        if number < len(epoch):
+            assert values(resumed) == epoch[number:]
+        assert values(resumed) == following
+
+
+def test_a_state_of_a_dataset_that_is_not_loaded_is_warned_of() -> None:
+    loader = Loader(Counting(), num_workers=0)
+    next(iter(loader))
+    with_workers = Loader(Counting(), num_workers=1)
+    with pytest.warns(UserWarning, match="Counting has a state_dict, but what it holds is not loaded"):
+        with_workers.load_state_dict(loader.state_dict())
+    assert with_workers.dataset.calls == 0

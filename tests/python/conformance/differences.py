@@ -53,6 +53,21 @@ DIFFERENCES = {
         sutler="It comes from `seed` (or the generator's initial seed) and the epoch's number, and from nothing else.",
         reason="An epoch can be repeated, resumed and split over other ranks without replaying those before it.",
     ),
+    "loaders_made_alike": Difference(
+        torch="Each `iter(loader)` draws another order: of a loader made anew, and of two loaders made alike or with "
+        "one `generator`. Seeding that again repeats an order.",
+        sutler="Loaders made alike have the same orders, and one made anew begins with epoch 0 again: call "
+        "`set_epoch`, and pass another `seed` to one of two that are iterated together, of which a `SameOrderWarning` "
+        "tells. What a `generator` was seeded with counts when the loader is made.",
+        reason="Equal arguments give equal batches, whatever else the program draws.",
+    ),
+    "dataset_state_with_workers": Difference(
+        torch="There is no `state_dict()`. torchdata's `StatefulDataLoader` saves and loads that of a map-style "
+        "dataset, once per worker.",
+        sutler="A state holds it with `num_workers=0`. With workers it does not, and a warning says so.",
+        reason="Samples are handed to whichever worker is free, so what a worker's copy has seen says nothing about "
+        "the batches that the trainer has.",
+    ),
     "random_numbers_per_sample": Difference(
         torch="`random`, NumPy and PyTorch are seeded once per worker, so a sample's values depend on `num_workers`.",
         sutler="They are seeded for each sample from seed, epoch, index and how often it came before, so they do not.",
@@ -131,6 +146,11 @@ DIFFERENCES = {
         sutler="They are collated, with and without workers.",
         reason="Their values are copied into the batch, so that it makes no difference how they lay in memory.",
     ),
+    "tensors_of_getitems": Difference(
+        torch="The default collation refuses a tensor from `__getitems__`: `TypeError`.",
+        sutler="Its rows are the samples, with and without workers.",
+        reason="What samples it holds is plain, and a batch of them is the same tensor.",
+    ),
     "conjugate_views": Difference(
         torch="In a worker the default collation fails for tensors that are conjugate or negative views of others, or "
         "that require gradients.",
@@ -146,11 +166,6 @@ DIFFERENCES = {
         torch="A `StopIteration` from `__getitem__` ends the epoch silently, whatever is left of it.",
         sutler="It is a `RuntimeError`, as in a generator.",
         reason="An epoch delivers each sample once, or says why not.",
-    ),
-    "not_picklable": Difference(
-        torch="A `DataLoader` can be pickled.",
-        sutler="A `Loader` cannot: `TypeError`, with the remedy. `copy.copy` makes another with the same arguments.",
-        reason="It holds threads, memory and worker processes; `state_dict()` is what a checkpoint needs.",
     ),
     "indices_are_ints": Difference(
         torch="What a sampler draws reaches `__getitem__` as it is, be it a tensor or a number of NumPy's.",

@@ -8,6 +8,7 @@ import multiprocessing
 import pickle
 import subprocess
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -143,15 +144,17 @@ def test_pools_work_beside_a_loader(load: Callable[..., Any]) -> None:
     assert len(list(iterator)) == 9
 
 
-def test_pickling(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
-    loader = load(Numbers(4), batch_size=2)
-    if differs("not_picklable"):
-        with pytest.raises(TypeError, match="cannot be pickled"):
-            pickle.dumps(loader)
-    else:
-        assert flat(pickle.loads(pickle.dumps(loader))) == [0, 1, 2, 3]
+def pickled(loader: Any) -> Any:
+    return pickle.loads(pickle.dumps(loader))
 
 
+def test_what_cannot_be_pickled_is_named_by_pickle(load: Callable[..., Any]) -> None:
+    loader = load(Numbers(4), collate_fn=lambda samples: samples)
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(loader)
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickled])
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
     "options",
@@ -164,11 +167,13 @@ def test_pickling(load: Callable[..., Any], differs: Callable[[str], bool]) -> N
     ],
     ids=["plain", "collate_fn", "single", "sampler", "batch_sampler"],
 )
-def test_copying(load: Callable[..., Any], workers: int, options: dict[str, Any]) -> None:
+def test_copying(
+    load: Callable[..., Any], way: Callable[[Any], Any], workers: int, options: dict[str, Any]
+) -> None:
     loader = load(Numbers(5), num_workers=workers, **options)
-    copied = copy.copy(loader)
+    copied = way(loader)
     assert type(copied) is type(loader)
-    assert copied.dataset is loader.dataset
+    assert (copied.dataset is loader.dataset) == (way is copy.copy)
     for name in ("batch_size", "num_workers", "collate_fn", "drop_last", "timeout", "prefetch_factor"):
         assert getattr(copied, name) == getattr(loader, name)
     expected = [str(batch) for batch in loader]
@@ -177,17 +182,56 @@ def test_copying(load: Callable[..., Any], workers: int, options: dict[str, Any]
     assert [str(batch) for batch in copied] == expected
 
 
-def test_copying_a_stream(load: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickled])
+def test_copying_a_stream(load: Callable[..., Any], way: Callable[[Any], Any]) -> None:
     for workers in (0, 1):
-        assert flat(copy.copy(load(Stream(5), batch_size=2, num_workers=workers))) == [0, 1, 2, 3, 4]
+        assert flat(way(load(Stream(5), batch_size=2, num_workers=workers))) == [0, 1, 2, 3, 4]
 
 
-def test_copying_a_class_of_the_users_own(loader_class: Any) -> None:
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy])
+def test_copying_a_class_of_the_users_own(loader_class: Any, way: Callable[[Any], Any]) -> None:
     class Named(loader_class):
         def __init__(self, name: str) -> None:
+            self.first = [name]
             super().__init__(Numbers(4), batch_size=2)
             self.name = name
 
-    copied = copy.copy(Named("mine"))
-    assert copied.name == "mine"
+    copied = way(Named("mine"))
+    copied.later = 3
+    copied = way(copied)
+    assert (copied.first, copied.name, copied.later) == (["mine"], "mine", 3)
     assert flat(copied) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy])
+def test_copying_while_iterating(load: Callable[..., Any], way: Callable[[Any], Any]) -> None:
+    loader = load(Numbers(6), batch_size=2, num_workers=1)
+    batches = iter(loader)
+    next(batches)
+    assert flat(way(loader)) == [0, 1, 2, 3, 4, 5]
+    assert flat(batches) == [2, 3, 4, 5]
+
+
+class Remembering(Numbers):
+    """Has a state of its own."""
+
+    def state_dict(self) -> dict[str, int]:
+        return {"length": len(self)}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        pass
+
+
+def test_the_state_of_a_dataset_in_workers(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
+    loader = load(Remembering(4), num_workers=1)
+    if differs("dataset_state_with_workers"):
+        with pytest.warns(
+            UserWarning, match="Remembering has a state_dict, but what it holds is not part of"
+        ):
+            assert loader.state_dict()["dataset"] is None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loader.state_dict()  # once is enough
+        assert load(Remembering(4)).state_dict()["dataset"] == {"length": 4}
+    else:
+        assert not hasattr(loader, "state_dict")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -335,3 +336,72 @@ def test_a_batch_that_is_never_full_is_left_out(workers: int) -> None:
     loader = sutler.Loader(Numbers(5), batch_size=sys.maxsize, num_workers=workers, drop_last=True)
     assert list(loader) == []
     assert len(loader) == 0
+
+
+def same_orders(one: Any, other: Any) -> bool:
+    return flat(one) == flat(other)
+
+
+def test_loaders_that_are_made_alike(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
+    def make(**options: Any) -> Any:
+        return load(Numbers(100), batch_size=5, shuffle=True, **options)
+
+    same = differs("loaders_made_alike")
+    assert same_orders(make(), make()) == same
+    shared = torch.Generator().manual_seed(3)
+    assert same_orders(make(generator=shared), make(generator=shared)) == same
+    loader = make(generator=shared)
+    shared.manual_seed(3)
+    first = flat(loader)
+    shared.manual_seed(3)
+    assert (flat(loader) == first) == (not same)
+    if not same:
+        return
+    anew = make()
+    anew.set_epoch(1)
+    before = make()
+    list(before)
+    assert same_orders(before, anew)
+    assert not same_orders(make(), make(seed=1))
+
+
+class TestIteratedTogether:
+    """Loaders that nobody gave a seed, and pairs that are as they should be."""
+
+    def warns(self, *loaders: Any) -> bool:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                list(zip(*loaders, strict=False))
+        found = [warning for warning in caught if warning.category is sutler.SameOrderWarning]
+        assert len(found) <= 1, "once is enough"
+        assert all(
+            "seed=1" in str(warning.message) or "generator" in str(warning.message) for warning in found
+        )
+        assert all(warning.filename == __file__ for warning in found)
+        return bool(found)
+
+    def make(self, length: int = 20, **options: Any) -> Any:
+        return sutler.Loader(Numbers(length), **{"batch_size": 5, "shuffle": True} | options)
+
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_the_same_order_is_warned_of(self, workers: int) -> None:
+        assert self.warns(self.make(num_workers=workers), self.make(num_workers=workers))
+
+    def test_a_shared_generator_is_warned_of(self) -> None:
+        shared = torch.Generator().manual_seed(3)
+        assert self.warns(self.make(generator=shared), self.make(generator=shared))
+
+    def test_others_are_not(self) -> None:
+        same = self.make()
+        assert not self.warns(self.make(), self.make(seed=1))
+        assert not self.warns(self.make(seed=2), self.make(seed=2)), "somebody chose that"
+        assert not self.warns(self.make(), self.make(21))
+        assert not self.warns(self.make(), self.make(shuffle=False))
+        assert not self.warns(same, sutler.Loader(same.dataset, batch_size=5, shuffle=True)), "one dataset"
+        assert not self.warns(self.make(rank=0, world_size=2), self.make(rank=1, world_size=2))
+        for loader in (self.make(), self.make()):  # one after the other
+            assert not self.warns(loader)
+        later = self.make()
+        later.set_epoch(5)
+        assert not self.warns(self.make(), later)

@@ -216,3 +216,23 @@ def test_samples_that_are_missing_where_a_state_was_saved(workers: int) -> None:
     resumed = sutler.Loader(dataset, batch_size=3, num_workers=workers)
     resumed.load_state_dict(loader.state_dict())
     assert first + [batch.tolist() for batch in resumed] == [[0, 1, 2], [5], [6, 7, 8], [10, 11]]
+
+
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_getitems_may_return_a_tensor(
+    load: Callable[..., Any], differs: Callable[[str], bool], workers: int, shape: tuple[int, ...]
+) -> None:
+    class Rows(Numbers):
+        def __getitems__(self, indices: list[int]) -> Any:
+            return torch.stack([torch.full(shape, 10 * index) for index in indices])
+
+    loader = load(Rows(5), batch_size=2, num_workers=workers)
+    if differs("tensors_of_getitems"):
+        batches = list(loader)
+        assert [tuple(batch.shape) for batch in batches] == [(2, *shape), (2, *shape), (1, *shape)]
+        assert torch.equal(
+            torch.cat(batches), torch.stack([torch.full(shape, 10 * index) for index in range(5)])
+        )
+    else:
+        with pytest.raises(TypeError, match="must be tuple of Tensors"):
+            list(loader)
