@@ -17,6 +17,7 @@ from accelerate.state import GradientState
 from accelerate.utils import send_to_device
 
 from sutler._backend import length_of
+from sutler._stream_reader import is_stream
 from sutler.loader import Loader
 
 __all__ = ["PreparedLoader", "prepare"]
@@ -90,12 +91,14 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         self.gradient_state = GradientState()
         self._device = device
         self._names = None if names is None else tuple(names)
-        # From these `skip_first_batches` makes a DataLoader: it draws step numbers and gets those batches.
-        self.dataset = _BatchesByStep(self)
+        # From these `skip_first_batches` makes a DataLoader. It draws step numbers and gets those batches; or it goes
+        # through the batches of a stream as if they were samples.
+        streams = is_stream(loader.dataset)
+        self.dataset: Any = _BatchesInTurn(self) if streams else _BatchesByStep(self)
         self.batch_sampler = _Steps(self)
         self.sampler = loader.sampler
-        self.batch_size = loader.batch_size
-        self.drop_last = loader.drop_last
+        self.batch_size = None if streams else loader.batch_size
+        self.drop_last = loader.drop_last and not streams
         self.collate_fn = _as_it_is
 
     def __len__(self) -> int:
@@ -104,7 +107,8 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
     @property
     def total_batch_size(self) -> int | None:
         """Samples in a step of all ranks together; ``None`` where a batch sampler decides."""
-        return None if self.batch_size is None else self.batch_size * self.loader.world_size
+        batch_size = self.loader.batch_size
+        return None if batch_size is None else batch_size * self.loader.world_size
 
     @property
     def total_dataset_length(self) -> int:
@@ -200,11 +204,6 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         """The batches of the coming epoch from a step on; what comes before is not prepared where that can be."""
         loader, batches_to_drop = self.loader, 0
         state = loader.state_dict()
-        if state["sampling"] == "stream":
-            raise TypeError(
-                "skip_first_batches cannot go on in the middle of an iterable dataset. Save and load the loader's own "
-                "state instead, as accelerator.save_state() and accelerator.load_state() do."
-            )
         if loader.order != "strict":
             raise ValueError(
                 f"skip_first_batches cannot tell what was in the batches that it is to skip, as order={loader.order!r} "
@@ -246,22 +245,15 @@ class _Steps(torch.utils.data.BatchSampler):
         self._prepared.set_epoch(epoch)
 
 
-class _BatchesByStep(torch.utils.data.Dataset[Any]):
-    """The batches of an epoch by their numbers, asked for in turn from any of them on.
-
-    To everybody else it is the loader's dataset: programs look up its classes, its length and single samples.
-    """
+class _DatasetOf:
+    """To everybody else it is the loader's dataset: programs look up its classes, its length and single samples."""
 
     def __init__(self, prepared: PreparedLoader) -> None:
         self._prepared = prepared
-        self._batches: Iterator[Any] | None = None
 
     def __len__(self) -> int:
         """The number of samples, which is what trainers ask a dataset for."""
         return len(self._prepared.loader.dataset)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._prepared.loader.dataset[index]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(
@@ -269,6 +261,17 @@ class _BatchesByStep(torch.utils.data.Dataset[Any]):
         ):  # asked for before there is a loader, or by who wants to know what kind this is
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._prepared.loader.dataset, name)
+
+
+class _BatchesByStep(_DatasetOf, torch.utils.data.Dataset[Any]):
+    """The batches of an epoch by their numbers, asked for in turn from any of them on."""
+
+    def __init__(self, prepared: PreparedLoader) -> None:
+        super().__init__(prepared)
+        self._batches: Iterator[Any] | None = None
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._prepared.loader.dataset[index]
 
     def rewind(self) -> None:
         """The next step begins an epoch."""
@@ -278,6 +281,13 @@ class _BatchesByStep(torch.utils.data.Dataset[Any]):
         if self._batches is None:
             self._batches = self._prepared.from_step(steps[0])
         return next(self._batches)
+
+
+class _BatchesInTurn(_DatasetOf, torch.utils.data.IterableDataset[Any]):
+    """The batches of a stream's epoch; whoever skips some has them read and dropped, as nobody knows what they hold."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._prepared)
 
 
 def _as_it_is(batch: Any) -> Any:
