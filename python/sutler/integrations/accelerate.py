@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from accelerate.data_loader import DataLoaderStateMixin
 from accelerate.state import GradientState
-from accelerate.utils import send_to_device
+from accelerate.utils import send_to_device, synchronize_rng_states
 
 from sutler._backend import length_of
 from sutler._stream_reader import is_stream
@@ -30,8 +30,10 @@ def prepare(
 
     Batches come on the accelerator's device; gradients are synchronised at the end of each epoch; ``save_state`` and
     ``load_state`` keep the place in the data; and ``accelerate.skip_first_batches`` goes on from any step without
-    preparing what it skips. Ranks that go through a dataset in its own order take whole batches in turn, as those of a
-    prepared ``DataLoader`` do, so that ``gather_for_metrics`` returns every sample once, in that order.
+    preparing what it skips. Ranks that go through a dataset in its own order, in that of a sampler or batch sampler, or
+    through a stream, take whole batches in turn, as those of a prepared ``DataLoader`` do, so that
+    ``gather_for_metrics`` returns every sample of a dataset once, in that order. Samplers that divide by themselves,
+    such as a ``DistributedSampler``, are left alone.
 
     Args:
         accelerator: The ``accelerate.Accelerator``.
@@ -88,6 +90,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
 
     def __init__(self, loader: Loader, device: Any, names: Sequence[str] | None) -> None:
         self.loader = loader
+        self._generator = None if loader._steps is None else _generator_of(loader)
         self.gradient_state = GradientState()
         self._device = device
         self._names = None if names is None else tuple(names)
@@ -116,7 +119,13 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         return len(self.loader.dataset)
 
     def __iter__(self) -> Iterator[Any]:
+        self._agree_on_draws()
         return self._track(iter(self.loader))
+
+    def _agree_on_draws(self) -> None:
+        """Ranks that divide what a sampler draws must draw the same; those of a prepared ``DataLoader`` do so, too."""
+        if self._generator is not None:
+            synchronize_rng_states(["generator"], self._generator)
 
     def _track(self, iterator: Any) -> Iterator[Any]:
         self.begin()
@@ -135,6 +144,10 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         Of the loader's own order the iterator knows, and of a sampler only once that is at its end.
         """
         loader, state = self.loader, self.loader.state_dict()
+        if loader._steps is not None:
+            steps, size = length_of(loader._steps), loader._steps.batch_size
+            unknown = steps is None or state["served"] is not None or (size is None and state["consumed"] > 0)
+            return -1 if unknown else steps - state["consumed"] // (size or 1)
         if state["sampling"] == "batch_sampler" and state["consumed"] == 0:
             batches = length_of(loader.batch_sampler)
             return -1 if batches is None else batches
@@ -157,7 +170,9 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         if full is None:  # a batch sampler of the user's, whose batches may be of any size
             return -1
         ranks = loader.world_size
-        if loader.order != "strict" or not self._deals_itself():
+        if loader._steps is not None and loader.order == "strict" and loader._passes.drawing is not None:
+            rows = loader._passes.drawing.samples_in_step  # what fills the step up comes last
+        elif loader.order != "strict" or not self._deals_itself():
             rows = len(latest) * ranks  # each rank knows its own, and they are in step
         else:
             samples = len(loader.dataset) - latest.start
@@ -214,10 +229,23 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         ranks = loader.world_size if self._deals_itself() else 1
         consumed = 0 if batches_to_drop else step * (loader.batch_size or 1) * ranks
         loader.load_state_dict({**state, "consumed": consumed, "drawn": None})
+        self._agree_on_draws()
         iterator = iter(loader)
         for _ in range(batches_to_drop):
             next(iterator)
         return (self._finish(batch, iterator) for batch in iterator)
+
+
+def _generator_of(loader: Loader) -> torch.Generator | None:
+    """The generator that a loader's sampler draws with; a sampler that can have one, and has none, gets one."""
+    sampler = loader.sampler if loader._given_batch_sampler is None else loader.batch_sampler
+    sampler = getattr(sampler, "sampler", sampler)  # PyTorch's batch samplers have one inside
+    if not hasattr(sampler, "generator"):
+        return None
+    if sampler.generator is None:
+        sampler.generator = torch.Generator().manual_seed(loader.seed)
+    generator: torch.Generator = sampler.generator
+    return generator
 
 
 class _Steps(torch.utils.data.BatchSampler):

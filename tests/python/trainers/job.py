@@ -252,6 +252,98 @@ def evaluation(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
     return results
 
 
+class Range(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+    """A stream of numbers."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Any:
+        return iter(torch.arange(self.samples))
+
+    def __len__(self) -> int:
+        return self.samples
+
+
+def divided(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
+    """What ranks get of samplers, batch samplers and streams that know nothing of ranks."""
+    import accelerate
+    from accelerate.data_loader import prepare_data_loader
+    from sutler.integrations.accelerate import prepare
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    results: dict[str, Any] = {
+        "world_size": accelerator.num_processes,
+        "rank": accelerator.process_index,
+        "compared": {},
+    }
+
+    def in_batches(samples: int) -> list[list[int]]:
+        """Batches of different sizes."""
+        order = list(range(samples))
+        return [order[at : at + 1 + at % 3] for at in range(0, samples, 3)]
+
+    def compare(name: str, dataset: Any, **arguments: Any) -> None:
+        # Accelerate's other way with streams, which sends batches to the ranks, fails where there are none.
+        theirs = prepare_data_loader(
+            torch.utils.data.DataLoader(dataset, **arguments), dispatch_batches=False
+        )
+        ours = prepare(accelerator, Loader(dataset, **arguments), checkpoint=False)
+        results["compared"][name] = [[batch.tolist() for batch in each] for each in (theirs, ours)]
+        if not isinstance(dataset, Range):
+            assert len(ours) == len(theirs)
+
+    for samples in (3, 10, 24):
+        dataset, backwards = torch.arange(samples), range(samples - 1, -1, -1)
+        for drop_last in (False, True):
+            ending = f"{samples} samples{', drop_last' * drop_last}"
+            compare(f"sampler, {ending}", dataset, sampler=backwards, batch_size=4, drop_last=drop_last)
+            batches = torch.utils.data.BatchSampler(backwards, 4, drop_last)
+            compare(f"batch sampler, {ending}", dataset, batch_sampler=batches)
+            compare(f"stream, {ending}", Range(samples), batch_size=4, drop_last=drop_last)
+        compare(f"uneven batches, {samples} samples", dataset, batch_sampler=in_batches(samples))
+    compare("in workers", torch.arange(24), sampler=range(23, -1, -1), batch_size=4, num_workers=1)
+    compare("stream in workers", Range(24), batch_size=4, num_workers=1)
+
+    drawn = torch.utils.data.SubsetRandomSampler(range(24))
+    torch.manual_seed(accelerator.process_index)  # ranks need not be seeded alike
+    sampled = prepare(accelerator, Loader(torch.arange(24), 4, sampler=drawn), checkpoint=False)
+    results["drawn"] = [[batch.tolist() for batch in sampled] for _ in range(2)]
+
+    gathered = prepare(accelerator, Loader(torch.arange(24), 4, sampler=range(7)), checkpoint=False)
+    results["gathered"] = [row for rows in gathered for row in accelerator.gather_for_metrics(rows).tolist()]
+
+    results["rests"] = {}
+    for name, loader in {
+        "sampler": Loader(torch.arange(24), 2, sampler=range(23, -1, -1)),
+        "stream": Loader(Range(24), 2),
+    }.items():
+        resumed = prepare(accelerator, loader)
+        whole = [batch.tolist() for batch in resumed]
+        next(iter(resumed))
+        accelerator.save_state(str(folder / name))
+        accelerator.wait_for_everyone()
+        accelerator.load_state(str(folder / name))
+        rest = [batch.tolist() for batch in resumed]
+        skipped = [batch.tolist() for batch in accelerate.skip_first_batches(resumed, 1)]
+        results["rests"][name] = [whole, rest, skipped]
+    uneven = prepare(accelerator, Loader(torch.arange(24), batch_sampler=in_batches(24)), checkpoint=False)
+    next(iter(uneven))
+    states = [uneven.state_dict()]
+    torch.distributed.broadcast_object_list(states, src=0)
+    try:
+        uneven.load_state_dict(states[0])
+        results["refused"] = None
+    except ValueError as error:
+        results["refused"] = str(error)
+
+    knowing: Any = torch.utils.data.DistributedSampler(Numbers(24), shuffle=False)
+    alone = prepare(accelerator, Loader(torch.arange(24), 4, sampler=knowing), checkpoint=False)
+    results["knowing"] = [batch.tolist() for batch in alone]
+    accelerator.end_training()
+    return results
+
+
 def lightning(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
     """Lightning's DDP strategy, which makes the process group long after the loader."""
     from lightning.pytorch import LightningModule, Trainer
@@ -377,6 +469,7 @@ if __name__ == "__main__":
         "plain": plain,
         "accelerate": accelerated,
         "evaluation": evaluation,
+        "divided": divided,
         "lightning": lightning,
         "fabric": fabric,
         "transformers": transformers,

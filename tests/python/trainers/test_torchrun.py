@@ -168,10 +168,6 @@ def test_what_accelerate_gathers_is_what_its_own_loader_has(run_job: Any, world_
             assert gathered.pop(f"{name}, skipped") == list(range(4 * world_size, 41))
         for samples in (3, 8, 10, 11, 20, 24, 41):
             assert gathered[f"{samples} samples"][1]["rows"] == list(range(samples))
-        # Every rank has all that a sampler draws, so each sample is there once for each of them: the mean is the same.
-        sampled = gathered.pop("of a sampler")[1]
-        assert sorted(sampled["rows"]) == sorted([*range(10)] * world_size)
-        assert sum(sampled["losses"]) / len(sampled["losses"]) == pytest.approx(4.5)
         for name, (theirs, ours) in gathered.items():
             if "ready" in name:  # batches are the same only as a whole
                 assert len(ours["losses"]) == len(theirs["losses"])
@@ -180,6 +176,47 @@ def test_what_accelerate_gathers_is_what_its_own_loader_has(run_job: Any, world_
                 assert ours == theirs, name
         theirs, ours = gathered["in ready order"]
         assert sum(ours["losses"]) == pytest.approx(sum(theirs["losses"]))
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_take_the_batches_of_samplers_and_streams_in_turn(run_job: Any, world_size: int) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    results = run_job("divided", world_size)
+    for name in results[0]["compared"]:
+        theirs, ours = zip(*(rank["compared"][name] for rank in results), strict=True)
+        if "stream, 3" in name or "stream, 10" in name:  # which we fill up with samples of the last step
+            assert [list(map(len, rank)) for rank in ours] == [list(map(len, rank)) for rank in theirs], name
+            samples = {number for rank in ours for batch in rank for number in batch}
+            assert samples == {number for rank in theirs for batch in rank for number in batch}, name
+        else:
+            assert ours == theirs, name
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_draw_alike_and_get_every_sample_once(run_job: Any, world_size: int) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    results = run_job("divided", world_size)
+    first, second = (
+        [number for rank in results for batch in rank["drawn"][epoch] for number in batch]
+        for epoch in range(2)
+    )
+    assert sorted(first) == sorted(second) == list(range(24))
+    assert first != second, "each epoch has an order of its own"
+    for number, rank in enumerate(results):
+        assert rank["gathered"] == list(range(7))
+        assert [index for batch in rank["knowing"] for index in batch] == list(range(number, 24, world_size))
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_that_divide_a_sampler_or_stream_go_on_from_one_state(run_job: Any, world_size: int) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    for number, rank in enumerate(run_job("divided", world_size)):
+        for whole, rest, skipped in rank["rests"].values():
+            assert rest == skipped == whole[1:]
+        if number:
+            assert "batches of different sizes" in rank["refused"]
+        else:
+            assert rank["refused"] is None
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
