@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sutler._cuda import DevicePrefetcher
 from sutler._device_ops import device_finisher
 from sutler._run import TimedOutError
+from sutler._shares import warn_of_share
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_progress import StreamProgress
 from sutler._sutler import Positions, Served
@@ -151,6 +152,7 @@ class EpochIterator(Iterator[Any]):
             self._start()
         loader._passes.begin(position)
         self.begun = True
+        warn_of_share(loader, stacklevel=3)  # where the trainer asked for the batch
 
     def _start(self) -> None:
         """Begins the native side at the current position: at first, and again in a forked child."""

@@ -14,6 +14,7 @@ __all__ = [
     "Failure",
     "PythonTransformWarning",
     "RankOutOfStep",
+    "RankShareWarning",
     "ReadError",
     "SampleError",
     "SutlerError",
@@ -193,6 +194,15 @@ class PythonTransformWarning(UserWarning):
     """A part of a pipeline runs in Python, because Sutler has no native form of it.
 
     The result is right and the speed is Python's. The message names the operations and what to do.
+    """
+
+
+class RankShareWarning(UserWarning):
+    """A rank of several gets more or fewer samples of a loader than it would get of a ``DataLoader``.
+
+    Without a sampler each rank is served its share where `torch.distributed` is initialised, and under Lightning a
+    sampler that does not know its rank is served to every rank in full. It is said once in a process; the message says
+    how to get the other.
     """
 
 

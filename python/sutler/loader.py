@@ -309,6 +309,8 @@ class Loader(Generic[BatchType_co]):
             dataset, shuffle=self.shuffle, seed=self.seed, drop_last=drop_last, place=self._place
         )
         self._passes = Passes(clock, sampler, batch_sampler)
+        #: Whether a trainer of ours sees to each rank's share.
+        self._shares_settled = False
         #: How the ranks divide what the sampler draws, where they take turns.
         self._steps: StepsInTurn | None = None
         self.sampler: Any = clock if sampler is None else sampler
@@ -364,6 +366,7 @@ class Loader(Generic[BatchType_co]):
         Of the loader's own order only where it is the dataset's and strict, so that all rows in turn are in order; else
         it is divided already. What a sampler draws and what a stream yields is divided where they do not do so.
         """
+        self._shares_settled = True
         given = self._given_sampler if self._given_batch_sampler is None else self._given_batch_sampler
         if self._streams is not None:
             self._streams.in_turns = not is_data_pipe(self.dataset) and not divides_itself(self.dataset)

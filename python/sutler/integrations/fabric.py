@@ -50,6 +50,7 @@ def setup_dataloaders(fabric: Any, *loaders: Loader, move_to_device: bool = True
         _check(fabric, loader)
     device = torch.device(fabric.device)
     for loader in loaders:
+        loader._shares_settled = True
         if move_to_device and device.type != "cpu" and loader.device is None:
             loader.device = device
     return loaders[0] if len(loaders) == 1 else list(loaders)

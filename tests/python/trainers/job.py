@@ -89,6 +89,12 @@ def plain(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
             resumed.set_epoch(1)
         results[name]["rest"] = ids_of(resumed)
 
+    # What a rank was told, or what a sampler says, is no surprise; the loaders below have their shares without either.
+    told = make(Pairs(), shuffle=False, rank=0, world_size=1)
+    in_full = make(Pairs(), shuffle=None, sampler=range(41))
+    assert ids_of(told) == ids_of(in_full) == [list(range(at, min(at + 4, 41))) for at in range(0, 41, 4)]
+    results["validated"] = [sum(map(len, ids_of(make(Pairs(), shuffle=False)))) for _ in range(2)]
+
     model = torch.nn.parallel.DistributedDataParallel(Classifier())
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     loader = make(sutler.ImageFolder(spoiled, TRANSFORM), shuffle=False, errors="skip")
@@ -346,18 +352,25 @@ def divided(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
 
 def lightning(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
     """Lightning's DDP strategy, which makes the process group long after the loader."""
+    from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
     from lightning.pytorch import LightningModule, Trainer
     from lightning.pytorch.callbacks import ModelCheckpoint
+
+    quiet: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False}
 
     class Module(LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.classifier = Classifier()
             self.trained: list[list[int]] = []
+            self.validated: list[list[int]] = []
 
         def training_step(self, batch: Any, _: int) -> torch.Tensor:
             self.trained.append(batch[2].tolist())
             return self.classifier(batch[0], batch[1])["loss"]  # type: ignore[no-any-return]
+
+        def validation_step(self, batch: Any, _: int) -> None:
+            self.validated.append(batch[2].tolist())
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), 0.1)
@@ -374,13 +387,23 @@ def lightning(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
             enable_checkpointing=bool(callbacks),
             default_root_dir=folder,
             logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
+            **quiet,
         )
         trainer.fit(model, loader, ckpt_path=checkpoint)
         assert trainer.train_dataloader is loader
         return model
 
+    def validate(**arguments: Any) -> list[list[int]]:
+        model = Module()
+        loader = make(Pairs(), **arguments)
+        Trainer(accelerator="cpu", strategy="ddp", devices=2, logger=False, **quiet).validate(model, loader)
+        return model.validated
+
+    validated = {
+        "own order": validate(shuffle=False),
+        "sampler": validate(shuffle=None, sampler=range(41)),
+        "wrapped": validate(shuffle=None, sampler=DistributedSamplerWrapper(range(41), shuffle=False)),
+    }
     whole = fit(ModelCheckpoint(folder, "{step}", every_n_train_steps=4, save_top_k=-1))
     resumed = fit(checkpoint=folder / "step=4.ckpt")
     return {
@@ -388,6 +411,7 @@ def lightning(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
         "rank": torch.distributed.get_rank(),
         "trained": whole.trained,
         "rest": resumed.trained,
+        "validated": validated,
         "weights": [whole.classifier.layer.weight.tolist(), resumed.classifier.layer.weight.tolist()],
     }
 
@@ -474,5 +498,8 @@ if __name__ == "__main__":
         "fabric": fabric,
         "transformers": transformers,
     }
-    results = parts[part](photos, spoiled, Path(folder))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", sutler.RankShareWarning)
+        results = parts[part](photos, spoiled, Path(folder))
+    results["said"] = [str(each.message) for each in caught if each.category is sutler.RankShareWarning]
     (Path(folder) / f"rank-{results['rank']}.json").write_text(json.dumps(results))

@@ -246,6 +246,40 @@ def test_lightning_shares_and_resumes_over_ranks(run_job: Any, photos: Path) -> 
         assert rank["weights"][0] == rank["weights"][1] == results[0]["weights"][0]
 
 
+def test_lightning_says_where_a_sampler_is_not_divided(run_job: Any) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    results = run_job("lightning", 2)
+    for number, rank in enumerate(results):
+        share = loader_ids(Loader(range(41), 4, rank=number, world_size=2))
+        assert rank["validated"]["own order"] == rank["validated"]["wrapped"] == share
+        assert sum(map(len, rank["validated"]["sampler"])) == 41
+        assert len(rank["said"]) == 1, (
+            "Lightning divides a loader without a sampler, so nothing is said of that"
+        )
+        assert "all that range draws" in rank["said"][0]
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_a_share_of_a_loader_that_was_told_nothing_is_spoken_of_once(run_job: Any, world_size: int) -> None:
+    for rank in run_job("plain", world_size):
+        share = -(-41 // world_size)
+        assert rank["validated"] == [share, share]
+        assert len(rank["said"]) == 1
+        assert f"This rank gets {share} of 41 samples" in rank["said"][0]
+
+
+@pytest.mark.parametrize(
+    ("part", "world_size"),
+    [("accelerate", 3), ("evaluation", 2), ("divided", 2), ("fabric", 2), ("transformers", 2)],
+)
+def test_shares_that_a_trainer_sees_to_are_not_spoken_of(run_job: Any, part: str, world_size: int) -> None:
+    pytest.importorskip(
+        {"evaluation": "transformers", "divided": "accelerate", "fabric": "lightning"}.get(part, part),
+        reason="it is not installed",
+    )
+    assert [rank["said"] for rank in run_job(part, world_size)] == [[]] * world_size
+
+
 def test_fabric_shares_and_resumes_over_ranks(run_job: Any) -> None:
     pytest.importorskip("lightning", reason="lightning is not installed")
     results = run_job("fabric", 2)
