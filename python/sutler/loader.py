@@ -366,11 +366,20 @@ class Loader(Generic[BatchType_co]):
         Of the loader's own order only where it is the dataset's and strict, so that all rows in turn are in order; else
         it is divided already. What a sampler draws and what a stream yields is divided where they do not do so.
         """
-        self._shares_settled = True
-        given = self._given_sampler if self._given_batch_sampler is None else self._given_batch_sampler
+        own = self._given_sampler is None and self._given_batch_sampler is None and self._streams is None
+        self._divide_sampler()
         if self._streams is not None:
             self._streams.in_turns = not is_data_pipe(self.dataset) and not divides_itself(self.dataset)
-        elif given is not None and self.world_size > 1 and not divides_itself(given):
+        elif own and not self.shuffle and self.order == "strict":
+            # A batch_size that stands for everything is not filled up with repeats.
+            self.sampler.turn = self.batch_size and min(self.batch_size, max(FILLED_MAX, len(self.dataset)))
+            self._successor.close()
+
+    def _divide_sampler(self) -> None:
+        """Has ranks take whole batches in turn of what a sampler draws, if there is one that does not divide itself."""
+        self._shares_settled = True
+        given = self._given_sampler if self._given_batch_sampler is None else self._given_batch_sampler
+        if given is not None and self.world_size > 1 and not divides_itself(given):
             in_batches = self._given_batch_sampler is not None
             self._steps = StepsInTurn(
                 given,
@@ -379,10 +388,6 @@ class Loader(Generic[BatchType_co]):
                 drop_last=getattr(given, "drop_last", False) if in_batches else self.drop_last,
                 world_size=self.world_size,
             )
-        elif given is None and not self.shuffle and self.order == "strict":
-            # A batch_size that stands for everything is not filled up with repeats.
-            self.sampler.turn = self.batch_size and min(self.batch_size, max(FILLED_MAX, len(self.dataset)))
-            self._successor.close()
 
     def _dealt(self, position: Position) -> Numbers | None:
         """The order in which ranks take turns from a position on; ``None`` where each takes every so manieth sample."""

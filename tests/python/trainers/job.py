@@ -436,10 +436,16 @@ def fabric(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
             fabric.save(folder / "state.ckpt", {"model": model, "loader": loader})
     resumed = make(loader.dataset)
     fabric.load(folder / "state.ckpt", {"model": model, "loader": resumed})
+    sampled: Any = setup_dataloaders(fabric, make(loader.dataset, shuffle=None, sampler=range(40, -1, -1)))
+    in_full: Any = setup_dataloaders(
+        fabric, make(loader.dataset, shuffle=None, sampler=range(41)), use_distributed_sampler=False
+    )
     return {
         "world_size": fabric.world_size,
         "rank": fabric.global_rank,
         "trained": trained,
+        "sampled": ids_of(sampled),
+        "in full": ids_of(in_full),
         "rest": ids_of(resumed),
     }
 

@@ -288,6 +288,17 @@ def test_fabric_shares_and_resumes_over_ranks(run_job: Any) -> None:
         assert rank["rest"] == rank["trained"][2:]
 
 
+def test_fabrics_ranks_divide_a_sampler(run_job: Any) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    drawn = [
+        *range(40, -1, -1),
+        *range(40, 33, -1),
+    ]  # filled up from the beginning to six steps of four on two ranks
+    for number, rank in enumerate(run_job("fabric", 2)):
+        assert rank["sampled"] == [drawn[at : at + 4] for at in range(4 * number, 48, 8)]
+        assert [index for batch in rank["in full"] for index in batch] == list(range(41))
+
+
 def loader_ids(loader: Loader) -> list[list[int]]:
     rows = list(loader.batch_sampler)
     loader.set_epoch(loader.sampler.epoch + 1)
