@@ -10,6 +10,7 @@ from itertools import cycle, islice
 from typing import Any
 
 from sutler._stream_random import RandomStates, TrainerRandom, WorkerRandom
+from sutler._turns import size_of_turn
 from sutler._words import counted
 
 
@@ -126,7 +127,9 @@ class StreamReader:
             raise EndOfStream
         if self._world_size > 1:
             # A rank that had no batch would be waited for by the others for ever.
-            samples = list(islice(cycle(samples), full))[self._rank * batch_size :][:batch_size]
+            size = size_of_turn(batch_size, len(samples))
+            first = self._rank * size
+            samples = list(islice(cycle(samples), first, first + size))
         return self._collated(samples[0] if self._batch_size is None else samples)
 
     def _draw(self, count: int) -> list[Any]:

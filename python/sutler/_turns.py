@@ -20,6 +20,15 @@ from sutler._selection import Numbers
 _NUMBERS_OF_RANKS = ("num_replicas", "world_size", "dp_size")
 
 
+#: Batches larger than this, and larger than the dataset, stand for everything there is.
+FILLED_MAX = 65_536
+
+
+def size_of_turn(batch_size: int, samples: int) -> int:
+    """How many samples a rank takes at a time of so many: a batch that stands for everything is not filled up."""
+    return min(batch_size, max(FILLED_MAX, samples))
+
+
 def deal_in_turns(
     samples: int, consumed: int, *, batch_size: int, world_size: int, drop_last: bool
 ) -> Numbers:

@@ -45,7 +45,7 @@ from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
 from sutler._successor import Successor, why_no_overlap
-from sutler._turns import StepsInTurn, divides_itself
+from sutler._turns import StepsInTurn, divides_itself, size_of_turn
 from sutler._words import counted
 from sutler.cache import Cache, check_alone, read_cache
 from sutler.datasets import NativeDataset
@@ -66,9 +66,6 @@ LATENESS_MIN = 8
 
 #: The most samples that an epoch may have.
 SAMPLES_MAX = 2**32 - 1
-
-#: Batches larger than this, and larger than the dataset, stand for everything there is.
-FILLED_MAX = 65_536
 
 #: Attributes that an epoch's order rests on, so that PyTorch refuses to change them.
 FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
@@ -371,8 +368,7 @@ class Loader(Generic[BatchType_co]):
         if self._streams is not None:
             self._streams.in_turns = not is_data_pipe(self.dataset) and not divides_itself(self.dataset)
         elif own and not self.shuffle and self.order == "strict":
-            # A batch_size that stands for everything is not filled up with repeats.
-            self.sampler.turn = self.batch_size and min(self.batch_size, max(FILLED_MAX, len(self.dataset)))
+            self.sampler.turn = self.batch_size and size_of_turn(self.batch_size, len(self.dataset))
             self._successor.close()
 
     def _divide_sampler(self) -> None:
@@ -381,10 +377,12 @@ class Loader(Generic[BatchType_co]):
         given = self._given_sampler if self._given_batch_sampler is None else self._given_batch_sampler
         if given is not None and self.world_size > 1 and not divides_itself(given):
             in_batches = self._given_batch_sampler is not None
+            batch_size = getattr(given, "batch_size", None) if in_batches else self.batch_size or 1
+            samples = max(length_of(given) or 0, length_of(self.dataset) or 0)
             self._steps = StepsInTurn(
                 given,
                 in_batches=in_batches,
-                batch_size=getattr(given, "batch_size", None) if in_batches else self.batch_size or 1,
+                batch_size=None if batch_size is None else size_of_turn(batch_size, samples),
                 drop_last=getattr(given, "drop_last", False) if in_batches else self.drop_last,
                 world_size=self.world_size,
             )

@@ -319,6 +319,12 @@ def divided(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
     gathered = prepare(accelerator, Loader(torch.arange(24), 4, sampler=range(7)), checkpoint=False)
     results["gathered"] = [row for rows in gathered for row in accelerator.gather_for_metrics(rows).tolist()]
 
+    everything = 2**31
+    results["everything"] = [
+        sorted({int(number) for batch in prepare(accelerator, loader, checkpoint=False) for number in batch})
+        for loader in (Loader(torch.arange(24), everything, sampler=range(24)), Loader(Range(24), everything))
+    ]
+
     results["rests"] = {}
     for name, loader in {
         "sampler": Loader(torch.arange(24), 2, sampler=range(23, -1, -1)),

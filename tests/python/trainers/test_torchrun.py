@@ -204,6 +204,9 @@ def test_ranks_draw_alike_and_get_every_sample_once(run_job: Any, world_size: in
     assert first != second, "each epoch has an order of its own"
     for number, rank in enumerate(results):
         assert rank["gathered"] == list(range(7))
+        assert rank["everything"] == [list(range(24))] * 2, (
+            "no memory is filled up to a size that means all there is"
+        )
         assert [index for batch in rank["knowing"] for index in batch] == list(range(number, 24, world_size))
 
 
