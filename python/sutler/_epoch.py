@@ -12,6 +12,7 @@ from sutler._cuda import DevicePrefetcher
 from sutler._device_ops import device_finisher
 from sutler._run import TimedOutError
 from sutler._same_order import note_begun
+from sutler._shares import warn_of_share
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_progress import StreamProgress
 from sutler._sutler import Positions, Served
@@ -178,6 +179,7 @@ class EpochIterator(Iterator[Any]):
         loader._passes.begin(position)
         self.begun = True
         note_begun(self, loader, stacklevel=3)
+        warn_of_share(loader, stacklevel=3)  # where the trainer asked for the batch
 
     def _start(self) -> None:
         """Begins the native side at the current position: at first, and again in a forked child."""

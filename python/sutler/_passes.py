@@ -153,11 +153,19 @@ class Passes:
             given.set_epoch(position.epoch)
             draws = Draws(given, self._sampler_epoch(), _repeated(position))
         else:
-            draws = self._unused_draws.take(given, self._sampler_epoch(), _repeated(position))
+            source = given if loader._steps is None else loader._steps
+            draws = self._unused_draws.take(source, self._sampler_epoch(), _repeated(position))
         keys = loader._backend.keys
         # Datasets written in Python answer for their keys themselves, and need not have a length.
         samples = len(loader._origin) if keys is None else 0
-        return Drawing(draws, keys, loader._selection, samples=samples, in_batches=self._in_batches)
+        return Drawing(
+            draws,
+            keys,
+            loader._selection,
+            samples=samples,
+            in_batches=self._in_batches,
+            place=None if loader._steps is None else loader._place(),
+        )
 
 
 def _repeated(position: Position) -> DrawnFrom | None:

@@ -8,14 +8,14 @@ import hashlib
 import operator
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from sutler import _draws, _sutler
 from sutler._draws import Draws
 from sutler._keys import KeyTable
 from sutler._selection import Numbers, Selection
-from sutler._turns import deal_in_turns
+from sutler._turns import Step, deal_in_turns
 from sutler._words import counted
 
 
@@ -171,8 +171,13 @@ class Drawing:
         *,
         samples: int,
         in_batches: bool,
+        place: tuple[int, int] | None = None,
     ) -> None:
         self.in_batches = in_batches
+        #: The rank whose batches these are, and of how many, where all draw the same and take turns.
+        self._place = place
+        #: How many samples the latest step of all ranks has, without those that fill it up.
+        self.samples_in_step = 0
         self.draws = draws
         #: The epoch that the sampler was set to when drawing began, where it has such a thing.
         self.epoch = draws.epoch
@@ -191,11 +196,14 @@ class Drawing:
         self._items: list[Any] = []
         self._first = 0
         self.ended = False
-        self._samples = 0
+        #: How many samples were drawn in all, and how many of them for this rank.
+        self._samples = self._own_samples = 0
         self._unique: set[int] = set()
         #: How often the samples were drawn again that were.
         self._again: dict[int, int] = {}
-        self._hash = hashlib.blake2b(digest_size=8)
+        # What is drawn for all ranks has one name on all of them, and another with another number of them.
+        ranks = b"" if self._place is None else b"%d" % self._place[1]
+        self._hash = hashlib.blake2b(ranks, digest_size=8)
 
     def items(self, start: int, count: int) -> list[Any]:
         """So many items from number `start` on: fewer at the end."""
@@ -211,11 +219,11 @@ class Drawing:
         """
         with self._lock:
             try:
-                while not self.ended and self._samples - done < samples:
+                while not self.ended and self._own_samples - done < samples:
                     self._draw()
             except Exception as error:
                 self._raised = error
-            return self.ended and self._samples - done < samples
+            return self.ended and self._own_samples - done < samples
 
     def forget_before(self, start: int) -> None:
         """Items before this one are not asked for again."""
@@ -231,19 +239,30 @@ class Drawing:
         except StopIteration:
             self.ended = True
             return
-        numbers = [self._number(index) for index in drawn] if self.in_batches else [self._number(drawn)]
+        if isinstance(drawn, Step):
+            self.samples_in_step = drawn.samples
+            own, _ = self._place or (0, 1)
+            batch = [self._take(part) for part in drawn.batches][own]
+        else:
+            batch = self._take(drawn if self.in_batches else [drawn])
+        self._own_samples += len(batch)
+        self._items += [batch] if self.in_batches else batch
+
+    def _take(self, drawn: Iterable[Any]) -> list[int]:
+        """What was drawn, as the engine is told of it."""
+        numbers = [self._number(index) for index in drawn]
         if not numbers:
             number = self._first + len(self._items)
             raise ValueError(
                 f"batch {number} of the batch sampler is empty; every batch needs at least one sample"
             )
         items = [self._count(number) for number in numbers]
-        self._items.append(items if self.in_batches else items[0])
         self._samples += len(numbers)
         for number in numbers:
             keyed = self._keys is not None and number >= _sutler.FIRST_KEYED
             value = self._keys.value(number) if self._keys and keyed else b"%d" % number
             self._hash.update(b"%d:" % len(value) + value)
+        return items
 
     def _count(self, number: int) -> int:
         if number not in self._unique:

@@ -38,13 +38,14 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
         return make_stream_state(loader._streams, position, loader.num_workers)
     # Where batches are served in order, what is consumed says it all; and then any rank may load any rank's state.
     served = _saved(position.served)
+    uneven = loader._steps is not None and loader._steps.batch_size is None
     return {
         "version": STATE_VERSION,
         "epoch": position.epoch,
         "consumed": position.consumed,
         "before": _saved(position.before),
         "served": served,
-        "place": None if served is None else [loader.rank, loader.world_size],
+        "place": [loader.rank, loader.world_size] if uneven or served is not None else None,
         "seed": loader.seed,
         "order": loader.order,
         "sampling": _describe_order(loader),
@@ -86,8 +87,14 @@ def check_state(loader: Loader, state: Any) -> Position:
     if isinstance(state, list | tuple):
         return check_job_states(loader, [(one, _check_one(loader, one)) for one in state])
     position = _check_one(loader, state)
-    if state["served"] is None or list(state["place"]) == [loader.rank, loader.world_size]:
+    if state["place"] is None or list(state["place"]) == [loader.rank, loader.world_size]:
         return position
+    if state["served"] is None:
+        raise ValueError(
+            f"the state was saved by rank {state['place'][0]} of {state['place'][1]}, and this is rank {loader.rank} "
+            f"of {loader.world_size}. The ranks take batches of different sizes in turn, so each stands at a place of "
+            "its own: save every rank's state, and load each where it came from."
+        )
     if state["place"][1] == 1:  # the only rank there was
         return check_job_states(loader, [(state, position)])
     raise ValueError(

@@ -6,9 +6,11 @@ import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any
 
 from sutler._stream_random import RandomStates, TrainerRandom, WorkerRandom
+from sutler._turns import size_of_turn
 from sutler._words import counted
 
 
@@ -63,6 +65,7 @@ class StreamReader:
         collate: Callable[[Any], Any],
         start: ReaderProgress,
         random: WorkerRandom | TrainerRandom,
+        place: tuple[int, int] = (0, 1),
     ) -> None:
         self._dataset = dataset
         self._batch_size = batch_size
@@ -72,6 +75,8 @@ class StreamReader:
         self._samples = start.samples
         self._failed = start.failed
         self._random = random
+        #: Whose batches are delivered, where ranks that go through the same stream take turns, and how many they are.
+        self._rank, self._world_size = place
         with random.opening(start.random):
             self._iterator: Any = iter(()) if start.ended else self._open(start)
 
@@ -115,15 +120,17 @@ class StreamReader:
         """
         if self._ended:
             raise EndOfStream
-        if self._batch_size is None:
-            samples = self._draw(1)
-            if not samples:
-                raise EndOfStream
-            return self._collated(samples[0])
-        samples = self._draw(self._batch_size)
-        if not samples or (self._drop_last and len(samples) < self._batch_size):
+        batch_size = self._batch_size or 1
+        full = batch_size * self._world_size
+        samples = self._draw(full)
+        if not samples or (self._drop_last and len(samples) < full):
             raise EndOfStream
-        return self._collated(samples)
+        if self._world_size > 1:
+            # A rank that had no batch would be waited for by the others for ever.
+            size = size_of_turn(batch_size, len(samples))
+            first = self._rank * size
+            samples = list(islice(cycle(samples), first, first + size))
+        return self._collated(samples[0] if self._batch_size is None else samples)
 
     def _draw(self, count: int) -> list[Any]:
         samples: list[Any] = []

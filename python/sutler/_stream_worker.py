@@ -53,6 +53,8 @@ class StreamOptions(WorkerOptions):
     collate: Callable[[Any], Any]
     #: Batches that a worker may have made, or be making, that the trainer has not taken or not let go of.
     batches_held: int
+    #: Whose batches of the stream are served, where ranks take turns, and how many they are.
+    place: tuple[int, int] = (0, 1)
 
 
 class StreamWorker:
@@ -115,7 +117,13 @@ class StreamWorker:
                 if pipes is not None:
                     pipes.tell(self._dataset, options.worker, options.num_workers)
                 self._reader = StreamReader(
-                    self._dataset, options.batch_size, options.drop_last, options.collate, start, self._random
+                    self._dataset,
+                    options.batch_size,
+                    options.drop_last,
+                    options.collate,
+                    start,
+                    self._random,
+                    options.place,
                 )
             except Exception as error:
                 self._broken = error

@@ -76,6 +76,7 @@ class InlineStream:
             options.collate,
             progress.readers[0],
             TrainerRandom(),
+            options.place,
         )
         self._closed = False
 
@@ -195,8 +196,14 @@ class StreamBackend:
         self._persistent = persistent
         self._kept: StreamWorkers | None = None
         self._dataset_epoch: int | None = None
+        #: Whether ranks take whole batches in turn, rather than each all that the stream yields.
+        self.in_turns = False
         self._owner = os.getpid()
         self.figures = TrainerFigures()
+
+    def place(self, loader: Loader) -> tuple[int, int]:
+        """Whose batches of the stream are served: a rank's, and of how many."""
+        return loader._place() if self.in_turns else (0, 1)
 
     def fingerprint(self) -> str:
         """The dataset's own, where it has one, else the name of its class."""
@@ -223,7 +230,7 @@ class StreamBackend:
             self.set_epoch(progress.dataset_epoch)
         pipes, progress = self._order_pipes(loader, progress, epoch)
         stream: InlineStream | WorkerStream
-        options = _worker_options(loader)
+        options = _worker_options(loader, self.place(loader))
         pin = make_pinner(loader.pin_memory, loader.device)
         if loader.num_workers == 0:
             if pipes is not None:
@@ -290,7 +297,7 @@ class StreamBackend:
             kept.end()
 
 
-def _worker_options(loader: Loader) -> StreamOptions:
+def _worker_options(loader: Loader, place: tuple[int, int]) -> StreamOptions:
     """What new workers are told: the loader's attributes as they are now, since trainers set some of them later."""
     collate = loader._collation()
     if loader._collates_plainly():
@@ -312,6 +319,7 @@ def _worker_options(loader: Loader) -> StreamOptions:
         drop_last=loader.drop_last,
         collate=collate,
         batches_held=loader.prefetch_factor + HELD + on_the_way,
+        place=place,
     )
 
 

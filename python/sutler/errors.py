@@ -14,6 +14,7 @@ __all__ = [
     "Failure",
     "PythonTransformWarning",
     "RankOutOfStep",
+    "RankShareWarning",
     "ReadError",
     "SampleError",
     "SutlerError",
@@ -202,6 +203,15 @@ class SameOrderWarning(UserWarning):
     """Two loaders that are iterated at the same time shuffle different datasets of one length into the same order.
 
     An order follows from the seed and the epoch, and nobody passed a seed. Pass another ``seed`` to one of the loaders.
+    """
+
+
+class RankShareWarning(UserWarning):
+    """A rank of several gets more or fewer samples of a loader than it would get of a ``DataLoader``.
+
+    Without a sampler each rank is served its share where `torch.distributed` is initialised, and under Lightning a
+    sampler that does not know its rank is served to every rank in full. It is said once in a process; the message says
+    how to get the other.
     """
 
 

@@ -49,6 +49,7 @@ from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
 from sutler._streams import StreamBackend, check_stream_arguments, warn_if_longer
 from sutler._successor import Successor, why_no_overlap
+from sutler._turns import StepsInTurn, divides_itself, size_of_turn
 from sutler._words import counted
 from sutler.cache import Cache, check_alone, read_cache
 from sutler.datasets import NativeDataset
@@ -69,9 +70,6 @@ LATENESS_MIN = 8
 
 #: The most samples that an epoch may have.
 SAMPLES_MAX = 2**32 - 1
-
-#: Batches larger than this, and larger than the dataset, stand for everything there is.
-FILLED_MAX = 65_536
 
 #: Attributes that an epoch's order rests on, so that PyTorch refuses to change them.
 FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
@@ -314,6 +312,10 @@ class Loader(Generic[BatchType_co]):
             dataset, shuffle=self.shuffle, seed=self.seed, drop_last=drop_last, place=self._place
         )
         self._passes = Passes(clock, sampler, batch_sampler)
+        #: Whether a trainer of ours sees to each rank's share.
+        self._shares_settled = False
+        #: How the ranks divide what the sampler draws, where they take turns.
+        self._steps: StepsInTurn | None = None
         self.sampler: Any = clock if sampler is None else sampler
         if batch_sampler is not None:
             self.batch_sampler: Any = batch_sampler
@@ -370,15 +372,34 @@ class Loader(Generic[BatchType_co]):
         return self._place()[1]
 
     def _take_turns(self) -> None:
-        """Has ranks take whole batches in turn from the next epoch on, so that all their rows in turn are in order.
+        """Has ranks take whole batches in turn from the next epoch on, as trainers divide PyTorch's loaders.
 
-        Only where the order is the dataset's own and strict: elsewhere there is nothing to keep.
+        Of the loader's own order only where it is the dataset's and strict, so that all rows in turn are in order; else
+        it is divided already. What a sampler draws and what a stream yields is divided where they do not do so.
         """
         own = self._given_sampler is None and self._given_batch_sampler is None and self._streams is None
-        if own and not self.shuffle and self.order == "strict":
-            # A batch_size that stands for everything is not filled up with repeats.
-            self.sampler.turn = self.batch_size and min(self.batch_size, max(FILLED_MAX, len(self.dataset)))
+        self._divide_sampler()
+        if self._streams is not None:
+            self._streams.in_turns = not is_data_pipe(self.dataset) and not divides_itself(self.dataset)
+        elif own and not self.shuffle and self.order == "strict":
+            self.sampler.turn = self.batch_size and size_of_turn(self.batch_size, len(self.dataset))
             self._successor.close()
+
+    def _divide_sampler(self) -> None:
+        """Has ranks take whole batches in turn of what a sampler draws, if there is one that does not divide itself."""
+        self._shares_settled = True
+        given = self._given_sampler if self._given_batch_sampler is None else self._given_batch_sampler
+        if given is not None and self.world_size > 1 and not divides_itself(given):
+            in_batches = self._given_batch_sampler is not None
+            batch_size = getattr(given, "batch_size", None) if in_batches else self.batch_size or 1
+            samples = max(length_of(given) or 0, length_of(self.dataset) or 0)
+            self._steps = StepsInTurn(
+                given,
+                in_batches=in_batches,
+                batch_size=None if batch_size is None else size_of_turn(batch_size, samples),
+                drop_last=getattr(given, "drop_last", False) if in_batches else self.drop_last,
+                world_size=self.world_size,
+            )
 
     def _dealt(self, position: Position) -> Numbers | None:
         """The order in which ranks take turns from a position on; ``None`` where each takes every so manieth sample."""
@@ -520,15 +541,18 @@ class Loader(Generic[BatchType_co]):
         return self.num_workers == 0 and not isinstance(self._origin, NativeDataset)
 
     def __len__(self) -> int:
+        if self._steps is not None:
+            return len(self._steps)
         if self._given_batch_sampler is not None:
             return len(
                 cast(Sized, self._given_batch_sampler)
             )  # TypeError where it has no length, as documented
         if self._streams is not None:
             samples = self._stream_length = len(self.dataset)
+            ranks = self._streams.place(self)[1]
         else:
-            samples = len(cast(Sized, self.sampler))
-        batch_size = self.batch_size or 1
+            samples, ranks = len(cast(Sized, self.sampler)), 1
+        batch_size = (self.batch_size or 1) * ranks
         return samples // batch_size if self.drop_last else -(-samples // batch_size)
 
     def _compare_with_length(self, samples: int) -> None:

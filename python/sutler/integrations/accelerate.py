@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from accelerate.data_loader import DataLoaderStateMixin
 from accelerate.state import GradientState
-from accelerate.utils import send_to_device
+from accelerate.utils import send_to_device, synchronize_rng_states
 
 from sutler._backend import length_of
+from sutler._stream_reader import is_stream
 from sutler.loader import Loader
 
 __all__ = ["PreparedLoader", "prepare"]
@@ -29,8 +30,10 @@ def prepare(
 
     Batches come on the accelerator's device; gradients are synchronised at the end of each epoch; ``save_state`` and
     ``load_state`` keep the place in the data; and ``accelerate.skip_first_batches`` goes on from any step without
-    preparing what it skips. Ranks that go through a dataset in its own order take whole batches in turn, as those of a
-    prepared ``DataLoader`` do, so that ``gather_for_metrics`` returns every sample once, in that order.
+    preparing what it skips. Ranks that go through a dataset in its own order, in that of a sampler or batch sampler, or
+    through a stream, take whole batches in turn, as those of a prepared ``DataLoader`` do, so that
+    ``gather_for_metrics`` returns every sample of a dataset once, in that order. Samplers that divide by themselves,
+    such as a ``DistributedSampler``, are left alone.
 
     Args:
         accelerator: The ``accelerate.Accelerator``.
@@ -87,15 +90,18 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
 
     def __init__(self, loader: Loader, device: Any, names: Sequence[str] | None) -> None:
         self.loader = loader
+        self._generator = None if loader._steps is None else _generator_of(loader)
         self.gradient_state = GradientState()
         self._device = device
         self._names = None if names is None else tuple(names)
-        # From these `skip_first_batches` makes a DataLoader: it draws step numbers and gets those batches.
-        self.dataset = _BatchesByStep(self)
+        # From these `skip_first_batches` makes a DataLoader. It draws step numbers and gets those batches; or it goes
+        # through the batches of a stream as if they were samples.
+        streams = is_stream(loader.dataset)
+        self.dataset: Any = _BatchesInTurn(self) if streams else _BatchesByStep(self)
         self.batch_sampler = _Steps(self)
         self.sampler = loader.sampler
-        self.batch_size = loader.batch_size
-        self.drop_last = loader.drop_last
+        self.batch_size = None if streams else loader.batch_size
+        self.drop_last = loader.drop_last and not streams
         self.collate_fn = _as_it_is
 
     def __len__(self) -> int:
@@ -104,7 +110,8 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
     @property
     def total_batch_size(self) -> int | None:
         """Samples in a step of all ranks together; ``None`` where a batch sampler decides."""
-        return None if self.batch_size is None else self.batch_size * self.loader.world_size
+        batch_size = self.loader.batch_size
+        return None if batch_size is None else batch_size * self.loader.world_size
 
     @property
     def total_dataset_length(self) -> int:
@@ -112,7 +119,13 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         return len(self.loader.dataset)
 
     def __iter__(self) -> Iterator[Any]:
+        self._agree_on_draws()
         return self._track(iter(self.loader))
+
+    def _agree_on_draws(self) -> None:
+        """Ranks that divide what a sampler draws must draw the same; those of a prepared ``DataLoader`` do so, too."""
+        if self._generator is not None:
+            synchronize_rng_states(["generator"], self._generator)
 
     def _track(self, iterator: Any) -> Iterator[Any]:
         self.begin()
@@ -131,6 +144,10 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         Of the loader's own order the iterator knows, and of a sampler only once that is at its end.
         """
         loader, state = self.loader, self.loader.state_dict()
+        if loader._steps is not None:
+            steps, size = length_of(loader._steps), loader._steps.batch_size
+            unknown = steps is None or state["served"] is not None or (size is None and state["consumed"] > 0)
+            return -1 if unknown else steps - state["consumed"] // (size or 1)
         if state["sampling"] == "batch_sampler" and state["consumed"] == 0:
             batches = length_of(loader.batch_sampler)
             return -1 if batches is None else batches
@@ -153,7 +170,9 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         if full is None:  # a batch sampler of the user's, whose batches may be of any size
             return -1
         ranks = loader.world_size
-        if loader.order != "strict" or not self._deals_itself():
+        if loader._steps is not None and loader.order == "strict" and loader._passes.drawing is not None:
+            rows = loader._passes.drawing.samples_in_step  # what fills the step up comes last
+        elif loader.order != "strict" or not self._deals_itself():
             rows = len(latest) * ranks  # each rank knows its own, and they are in step
         else:
             samples = len(loader.dataset) - latest.start
@@ -200,11 +219,6 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         """The batches of the coming epoch from a step on; what comes before is not prepared where that can be."""
         loader, batches_to_drop = self.loader, 0
         state = loader.state_dict()
-        if state["sampling"] == "stream":
-            raise TypeError(
-                "skip_first_batches cannot go on in the middle of an iterable dataset. Save and load the loader's own "
-                "state instead, as accelerator.save_state() and accelerator.load_state() do."
-            )
         if loader.order != "strict":
             raise ValueError(
                 f"skip_first_batches cannot tell what was in the batches that it is to skip, as order={loader.order!r} "
@@ -215,10 +229,23 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         ranks = loader.world_size if self._deals_itself() else 1
         consumed = 0 if batches_to_drop else step * (loader.batch_size or 1) * ranks
         loader.load_state_dict({**state, "consumed": consumed, "drawn": None})
+        self._agree_on_draws()
         iterator = iter(loader)
         for _ in range(batches_to_drop):
             next(iterator)
         return (self._finish(batch, iterator) for batch in iterator)
+
+
+def _generator_of(loader: Loader) -> torch.Generator | None:
+    """The generator that a loader's sampler draws with; a sampler that can have one, and has none, gets one."""
+    sampler = loader.sampler if loader._given_batch_sampler is None else loader.batch_sampler
+    sampler = getattr(sampler, "sampler", sampler)  # PyTorch's batch samplers have one inside
+    if not hasattr(sampler, "generator"):
+        return None
+    if sampler.generator is None:
+        sampler.generator = torch.Generator().manual_seed(loader.seed)
+    generator: torch.Generator = sampler.generator
+    return generator
 
 
 class _Steps(torch.utils.data.BatchSampler):
@@ -246,22 +273,15 @@ class _Steps(torch.utils.data.BatchSampler):
         self._prepared.set_epoch(epoch)
 
 
-class _BatchesByStep(torch.utils.data.Dataset[Any]):
-    """The batches of an epoch by their numbers, asked for in turn from any of them on.
-
-    To everybody else it is the loader's dataset: programs look up its classes, its length and single samples.
-    """
+class _DatasetOf:
+    """To everybody else it is the loader's dataset: programs look up its classes, its length and single samples."""
 
     def __init__(self, prepared: PreparedLoader) -> None:
         self._prepared = prepared
-        self._batches: Iterator[Any] | None = None
 
     def __len__(self) -> int:
         """The number of samples, which is what trainers ask a dataset for."""
         return len(self._prepared.loader.dataset)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._prepared.loader.dataset[index]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(
@@ -269,6 +289,17 @@ class _BatchesByStep(torch.utils.data.Dataset[Any]):
         ):  # asked for before there is a loader, or by who wants to know what kind this is
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._prepared.loader.dataset, name)
+
+
+class _BatchesByStep(_DatasetOf, torch.utils.data.Dataset[Any]):
+    """The batches of an epoch by their numbers, asked for in turn from any of them on."""
+
+    def __init__(self, prepared: PreparedLoader) -> None:
+        super().__init__(prepared)
+        self._batches: Iterator[Any] | None = None
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._prepared.loader.dataset[index]
 
     def rewind(self) -> None:
         """The next step begins an epoch."""
@@ -278,6 +309,13 @@ class _BatchesByStep(torch.utils.data.Dataset[Any]):
         if self._batches is None:
             self._batches = self._prepared.from_step(steps[0])
         return next(self._batches)
+
+
+class _BatchesInTurn(_DatasetOf, torch.utils.data.IterableDataset[Any]):
+    """The batches of a stream's epoch; whoever skips some has them read and dropped, as nobody knows what they hold."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._prepared)
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -1,8 +1,9 @@
 """Lightning Fabric: loaders that go where a ``Fabric`` trains.
 
 ``fabric.setup_dataloaders`` takes PyTorch's class only, since what it does is rebuild a ``DataLoader`` with a sampler
-for the ranks, and set the sampler's epoch. A :class:`sutler.Loader` does both by itself. What is left is to have the
-batches on the right device, and :func:`setup_dataloaders` sees to that.
+for the ranks, and set the sampler's epoch. A :class:`sutler.Loader` does both by itself in its own order. What is left
+is to divide a sampler of the user's, and to have the batches on the right device; :func:`setup_dataloaders` sees to
+that.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from sutler.loader import Loader
 __all__ = ["setup_dataloaders"]
 
 
-def setup_dataloaders(fabric: Any, *loaders: Loader, move_to_device: bool = True) -> Loader | list[Loader]:
+def setup_dataloaders(
+    fabric: Any, *loaders: Loader, use_distributed_sampler: bool = True, move_to_device: bool = True
+) -> Loader | list[Loader]:
     """Sets loaders up for a fabric, as ``fabric.setup_dataloaders`` does with a ``DataLoader``.
 
     The loaders come back as they are, with batches on the fabric's device, copied ahead of the trainer. ``fabric.save``
@@ -25,6 +28,8 @@ def setup_dataloaders(fabric: Any, *loaders: Loader, move_to_device: bool = True
     Args:
         fabric: The ``lightning.fabric.Fabric``, launched where it has several processes.
         loaders: The loaders. Leave their ``rank`` and ``world_size`` out; they are the fabric's.
+        use_distributed_sampler: Have the ranks take whole batches in turn of what a sampler or batch sampler draws,
+            which must be the same on all of them. One that divides by itself is left alone, as is a stream.
         move_to_device: ``False`` leaves batches in the memory of the host, for ``fabric.to_device``.
 
     Returns:
@@ -50,6 +55,9 @@ def setup_dataloaders(fabric: Any, *loaders: Loader, move_to_device: bool = True
         _check(fabric, loader)
     device = torch.device(fabric.device)
     for loader in loaders:
+        loader._shares_settled = True
+        if use_distributed_sampler:
+            loader._divide_sampler()
         if move_to_device and device.type != "cpu" and loader.device is None:
             loader.device = device
     return loaders[0] if len(loaders) == 1 else list(loaders)

@@ -89,6 +89,12 @@ def plain(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
             resumed.set_epoch(1)
         results[name]["rest"] = ids_of(resumed)
 
+    # What a rank was told, or what a sampler says, is no surprise; the loaders below have their shares without either.
+    told = make(Pairs(), shuffle=False, rank=0, world_size=1)
+    in_full = make(Pairs(), shuffle=None, sampler=range(41))
+    assert ids_of(told) == ids_of(in_full) == [list(range(at, min(at + 4, 41))) for at in range(0, 41, 4)]
+    results["validated"] = [sum(map(len, ids_of(make(Pairs(), shuffle=False)))) for _ in range(2)]
+
     model = torch.nn.parallel.DistributedDataParallel(Classifier())
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     loader = make(sutler.ImageFolder(spoiled, TRANSFORM), shuffle=False, errors="skip")
@@ -252,20 +258,125 @@ def evaluation(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
     return results
 
 
+class Range(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+    """A stream of numbers."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Any:
+        return iter(torch.arange(self.samples))
+
+    def __len__(self) -> int:
+        return self.samples
+
+
+def divided(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
+    """What ranks get of samplers, batch samplers and streams that know nothing of ranks."""
+    import accelerate
+    from accelerate.data_loader import prepare_data_loader
+    from sutler.integrations.accelerate import prepare
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    results: dict[str, Any] = {
+        "world_size": accelerator.num_processes,
+        "rank": accelerator.process_index,
+        "compared": {},
+    }
+
+    def in_batches(samples: int) -> list[list[int]]:
+        """Batches of different sizes."""
+        order = list(range(samples))
+        return [order[at : at + 1 + at % 3] for at in range(0, samples, 3)]
+
+    def compare(name: str, dataset: Any, **arguments: Any) -> None:
+        # Accelerate's other way with streams, which sends batches to the ranks, fails where there are none.
+        theirs = prepare_data_loader(
+            torch.utils.data.DataLoader(dataset, **arguments), dispatch_batches=False
+        )
+        ours = prepare(accelerator, Loader(dataset, **arguments), checkpoint=False)
+        results["compared"][name] = [[batch.tolist() for batch in each] for each in (theirs, ours)]
+        if not isinstance(dataset, Range):
+            assert len(ours) == len(theirs)
+
+    for samples in (3, 10, 24):
+        dataset, backwards = torch.arange(samples), range(samples - 1, -1, -1)
+        for drop_last in (False, True):
+            ending = f"{samples} samples{', drop_last' * drop_last}"
+            compare(f"sampler, {ending}", dataset, sampler=backwards, batch_size=4, drop_last=drop_last)
+            batches = torch.utils.data.BatchSampler(backwards, 4, drop_last)
+            compare(f"batch sampler, {ending}", dataset, batch_sampler=batches)
+            compare(f"stream, {ending}", Range(samples), batch_size=4, drop_last=drop_last)
+        compare(f"uneven batches, {samples} samples", dataset, batch_sampler=in_batches(samples))
+    compare("in workers", torch.arange(24), sampler=range(23, -1, -1), batch_size=4, num_workers=1)
+    compare("stream in workers", Range(24), batch_size=4, num_workers=1)
+
+    drawn = torch.utils.data.SubsetRandomSampler(range(24))
+    torch.manual_seed(accelerator.process_index)  # ranks need not be seeded alike
+    sampled = prepare(accelerator, Loader(torch.arange(24), 4, sampler=drawn), checkpoint=False)
+    results["drawn"] = [[batch.tolist() for batch in sampled] for _ in range(2)]
+
+    gathered = prepare(accelerator, Loader(torch.arange(24), 4, sampler=range(7)), checkpoint=False)
+    results["gathered"] = [row for rows in gathered for row in accelerator.gather_for_metrics(rows).tolist()]
+
+    everything = 2**31
+    results["everything"] = [
+        sorted({int(number) for batch in prepare(accelerator, loader, checkpoint=False) for number in batch})
+        for loader in (Loader(torch.arange(24), everything, sampler=range(24)), Loader(Range(24), everything))
+    ]
+
+    results["rests"] = {}
+    for name, loader in {
+        "sampler": Loader(torch.arange(24), 2, sampler=range(23, -1, -1)),
+        "stream": Loader(Range(24), 2),
+    }.items():
+        resumed = prepare(accelerator, loader)
+        whole = [batch.tolist() for batch in resumed]
+        next(iter(resumed))
+        accelerator.save_state(str(folder / name))
+        accelerator.wait_for_everyone()
+        accelerator.load_state(str(folder / name))
+        rest = [batch.tolist() for batch in resumed]
+        skipped = [batch.tolist() for batch in accelerate.skip_first_batches(resumed, 1)]
+        results["rests"][name] = [whole, rest, skipped]
+    uneven = prepare(accelerator, Loader(torch.arange(24), batch_sampler=in_batches(24)), checkpoint=False)
+    next(iter(uneven))
+    states = [uneven.state_dict()]
+    torch.distributed.broadcast_object_list(states, src=0)
+    try:
+        uneven.load_state_dict(states[0])
+        results["refused"] = None
+    except ValueError as error:
+        results["refused"] = str(error)
+
+    knowing: Any = torch.utils.data.DistributedSampler(Numbers(24), shuffle=False)
+    alone = prepare(accelerator, Loader(torch.arange(24), 4, sampler=knowing), checkpoint=False)
+    results["knowing"] = [batch.tolist() for batch in alone]
+    accelerator.end_training()
+    return results
+
+
 def lightning(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
     """Lightning's DDP strategy, which makes the process group long after the loader."""
+    from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
     from lightning.pytorch import LightningModule, Trainer
     from lightning.pytorch.callbacks import ModelCheckpoint
+
+    quiet: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False}
 
     class Module(LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.classifier = Classifier()
             self.trained: list[list[int]] = []
+            self.validated: list[list[int]] = []
 
         def training_step(self, batch: Any, _: int) -> torch.Tensor:
             self.trained.append(batch[2].tolist())
             return self.classifier(batch[0], batch[1])["loss"]  # type: ignore[no-any-return]
+
+        def validation_step(self, batch: Any, _: int) -> None:
+            self.validated.append(batch[2].tolist())
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), 0.1)
@@ -282,13 +393,23 @@ def lightning(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
             enable_checkpointing=bool(callbacks),
             default_root_dir=folder,
             logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
+            **quiet,
         )
         trainer.fit(model, loader, ckpt_path=checkpoint)
         assert trainer.train_dataloader is loader
         return model
 
+    def validate(**arguments: Any) -> list[list[int]]:
+        model = Module()
+        loader = make(Pairs(), **arguments)
+        Trainer(accelerator="cpu", strategy="ddp", devices=2, logger=False, **quiet).validate(model, loader)
+        return model.validated
+
+    validated = {
+        "own order": validate(shuffle=False),
+        "sampler": validate(shuffle=None, sampler=range(41)),
+        "wrapped": validate(shuffle=None, sampler=DistributedSamplerWrapper(range(41), shuffle=False)),
+    }
     whole = fit(ModelCheckpoint(folder, "{step}", every_n_train_steps=4, save_top_k=-1))
     resumed = fit(checkpoint=folder / "step=4.ckpt")
     return {
@@ -296,6 +417,7 @@ def lightning(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
         "rank": torch.distributed.get_rank(),
         "trained": whole.trained,
         "rest": resumed.trained,
+        "validated": validated,
         "weights": [whole.classifier.layer.weight.tolist(), resumed.classifier.layer.weight.tolist()],
     }
 
@@ -320,10 +442,16 @@ def fabric(photos: str, spoiled: str, folder: Path) -> dict[str, Any]:
             fabric.save(folder / "state.ckpt", {"model": model, "loader": loader})
     resumed = make(loader.dataset)
     fabric.load(folder / "state.ckpt", {"model": model, "loader": resumed})
+    sampled: Any = setup_dataloaders(fabric, make(loader.dataset, shuffle=None, sampler=range(40, -1, -1)))
+    in_full: Any = setup_dataloaders(
+        fabric, make(loader.dataset, shuffle=None, sampler=range(41)), use_distributed_sampler=False
+    )
     return {
         "world_size": fabric.world_size,
         "rank": fabric.global_rank,
         "trained": trained,
+        "sampled": ids_of(sampled),
+        "in full": ids_of(in_full),
         "rest": ids_of(resumed),
     }
 
@@ -377,9 +505,13 @@ if __name__ == "__main__":
         "plain": plain,
         "accelerate": accelerated,
         "evaluation": evaluation,
+        "divided": divided,
         "lightning": lightning,
         "fabric": fabric,
         "transformers": transformers,
     }
-    results = parts[part](photos, spoiled, Path(folder))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", sutler.RankShareWarning)
+        results = parts[part](photos, spoiled, Path(folder))
+    results["said"] = [str(each.message) for each in caught if each.category is sutler.RankShareWarning]
     (Path(folder) / f"rank-{results['rank']}.json").write_text(json.dumps(results))

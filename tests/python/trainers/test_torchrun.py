@@ -168,10 +168,6 @@ def test_what_accelerate_gathers_is_what_its_own_loader_has(run_job: Any, world_
             assert gathered.pop(f"{name}, skipped") == list(range(4 * world_size, 41))
         for samples in (3, 8, 10, 11, 20, 24, 41):
             assert gathered[f"{samples} samples"][1]["rows"] == list(range(samples))
-        # Every rank has all that a sampler draws, so each sample is there once for each of them: the mean is the same.
-        sampled = gathered.pop("of a sampler")[1]
-        assert sorted(sampled["rows"]) == sorted([*range(10)] * world_size)
-        assert sum(sampled["losses"]) / len(sampled["losses"]) == pytest.approx(4.5)
         for name, (theirs, ours) in gathered.items():
             if "ready" in name:  # batches are the same only as a whole
                 assert len(ours["losses"]) == len(theirs["losses"])
@@ -180,6 +176,50 @@ def test_what_accelerate_gathers_is_what_its_own_loader_has(run_job: Any, world_
                 assert ours == theirs, name
         theirs, ours = gathered["in ready order"]
         assert sum(ours["losses"]) == pytest.approx(sum(theirs["losses"]))
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_take_the_batches_of_samplers_and_streams_in_turn(run_job: Any, world_size: int) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    results = run_job("divided", world_size)
+    for name in results[0]["compared"]:
+        theirs, ours = zip(*(rank["compared"][name] for rank in results), strict=True)
+        if "stream, 3" in name or "stream, 10" in name:  # which we fill up with samples of the last step
+            assert [list(map(len, rank)) for rank in ours] == [list(map(len, rank)) for rank in theirs], name
+            samples = {number for rank in ours for batch in rank for number in batch}
+            assert samples == {number for rank in theirs for batch in rank for number in batch}, name
+        else:
+            assert ours == theirs, name
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_draw_alike_and_get_every_sample_once(run_job: Any, world_size: int) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    results = run_job("divided", world_size)
+    first, second = (
+        [number for rank in results for batch in rank["drawn"][epoch] for number in batch]
+        for epoch in range(2)
+    )
+    assert sorted(first) == sorted(second) == list(range(24))
+    assert first != second, "each epoch has an order of its own"
+    for number, rank in enumerate(results):
+        assert rank["gathered"] == list(range(7))
+        assert rank["everything"] == [list(range(24))] * 2, (
+            "no memory is filled up to a size that means all there is"
+        )
+        assert [index for batch in rank["knowing"] for index in batch] == list(range(number, 24, world_size))
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_that_divide_a_sampler_or_stream_go_on_from_one_state(run_job: Any, world_size: int) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    for number, rank in enumerate(run_job("divided", world_size)):
+        for whole, rest, skipped in rank["rests"].values():
+            assert rest == skipped == whole[1:]
+        if number:
+            assert "batches of different sizes" in rank["refused"]
+        else:
+            assert rank["refused"] is None
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
@@ -209,12 +249,57 @@ def test_lightning_shares_and_resumes_over_ranks(run_job: Any, photos: Path) -> 
         assert rank["weights"][0] == rank["weights"][1] == results[0]["weights"][0]
 
 
+def test_lightning_says_where_a_sampler_is_not_divided(run_job: Any) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    results = run_job("lightning", 2)
+    for number, rank in enumerate(results):
+        share = loader_ids(Loader(range(41), 4, rank=number, world_size=2))
+        assert rank["validated"]["own order"] == rank["validated"]["wrapped"] == share
+        assert sum(map(len, rank["validated"]["sampler"])) == 41
+        assert len(rank["said"]) == 1, (
+            "Lightning divides a loader without a sampler, so nothing is said of that"
+        )
+        assert "all that range draws" in rank["said"][0]
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_a_share_of_a_loader_that_was_told_nothing_is_spoken_of_once(run_job: Any, world_size: int) -> None:
+    for rank in run_job("plain", world_size):
+        share = -(-41 // world_size)
+        assert rank["validated"] == [share, share]
+        assert len(rank["said"]) == 1
+        assert f"This rank gets {share} of 41 samples" in rank["said"][0]
+
+
+@pytest.mark.parametrize(
+    ("part", "world_size"),
+    [("accelerate", 3), ("evaluation", 2), ("divided", 2), ("fabric", 2), ("transformers", 2)],
+)
+def test_shares_that_a_trainer_sees_to_are_not_spoken_of(run_job: Any, part: str, world_size: int) -> None:
+    pytest.importorskip(
+        {"evaluation": "transformers", "divided": "accelerate", "fabric": "lightning"}.get(part, part),
+        reason="it is not installed",
+    )
+    assert [rank["said"] for rank in run_job(part, world_size)] == [[]] * world_size
+
+
 def test_fabric_shares_and_resumes_over_ranks(run_job: Any) -> None:
     pytest.importorskip("lightning", reason="lightning is not installed")
     results = run_job("fabric", 2)
     check_each_sample_once([rank["trained"] for rank in results])
     for rank in results:
         assert rank["rest"] == rank["trained"][2:]
+
+
+def test_fabrics_ranks_divide_a_sampler(run_job: Any) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    drawn = [
+        *range(40, -1, -1),
+        *range(40, 33, -1),
+    ]  # filled up from the beginning to six steps of four on two ranks
+    for number, rank in enumerate(run_job("fabric", 2)):
+        assert rank["sampled"] == [drawn[at : at + 4] for at in range(4 * number, 48, 8)]
+        assert [index for batch in rank["in full"] for index in batch] == list(range(41))
 
 
 def loader_ids(loader: Loader) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +150,6 @@ def test_the_training_arguments_decide_the_loader(augmented: sutler.ImageFolder,
     assert not trainer.get_eval_dataloader(augmented).loader.shuffle
     ordered = trainer_of(tmp_path, augmented, train_sampling_strategy="sequential").get_train_dataloader()
     assert not ordered.loader.shuffle
-    grouped = trainer_of(tmp_path, augmented, train_sampling_strategy="group_by_length")
-    with pytest.raises(ValueError, match="group_by_length"):
-        grouped.get_train_dataloader()
     for get in ("get_train_dataloader", "get_eval_dataloader"):
         with pytest.raises(ValueError, match="dataset"):
             getattr(trainer_of(tmp_path, None), get)()
@@ -178,11 +176,118 @@ def test_datasets_in_python_keep_their_collator_and_resume_too(tmp_path: Path, w
     assert resumed.trained == whole.trained[4:]
 
 
-def test_an_iterable_dataset_is_refused_with_the_reason(tmp_path: Path) -> None:
-    class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
-        def __iter__(self) -> Any:
-            return iter([{"pixel_values": torch.rand(3, 4, 4), "label": 1}])
+def numbers_of(trained: list[tuple[int, int]]) -> list[int]:
+    """Which levels each batch held, as the sum of their numbers."""
+    return [total // (4096 * 6 * 48) for _, total in trained]
 
-    trainer = trainer_of(tmp_path, Stream(), max_steps=1)
-    with pytest.raises(TypeError, match="Stream has no __getitem__"):
-        trainer.train()
+
+class Light(Trainer):
+    """Draws the lighter half of the levels only, as a program for classes of unequal size would."""
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        weights = [0.0] * 21 + [1.0] * 20
+        return torch.utils.data.WeightedRandomSampler(weights, 16, generator=torch.Generator().manual_seed(3))
+
+
+class LightWithoutArgument(Light):
+    """As for releases of Transformers that did not tell the method the dataset."""
+
+    def _get_train_sampler(self) -> Any:  # type: ignore[override]
+        return super()._get_train_sampler()
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
+        return range(0, 41, 2)
+
+
+class AsDrawnBefore(Trainer):
+    """Overrides the method without changing anything."""
+
+    def _get_train_sampler(self, *arguments: Any) -> Any:
+        return super()._get_train_sampler(*arguments)
+
+
+class Unsaid(Trainer):
+    """Leaves the order to the loader, for which the plain trainer has the dataset's own."""
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        return None
+
+
+def own_trainer(kind: type[Trainer], folder: Path, **arguments: Any) -> Trainer:
+    made = trainer_of(folder, Levels(), Levels(), **arguments)
+    return kind(model=made.model, args=made.args, train_dataset=Levels(), eval_dataset=Levels())
+
+
+@pytest.mark.parametrize("kind", [Light, LightWithoutArgument])
+def test_a_sampler_of_the_users_class_decides_what_is_trained_with(
+    kind: type[Trainer], tmp_path: Path
+) -> None:
+    arguments = {"num_train_epochs": 1, "per_device_train_batch_size": 4}
+    whole = own_trainer(kind, tmp_path, save_strategy="steps", save_steps=2, **arguments)
+    whole.train()
+    drawn = list(Light._get_train_sampler(whole))
+    assert numbers_of(whole.trained) == [sum(drawn[at : at + 4]) for at in range(0, 16, 4)]
+    assert min(drawn) >= 21
+    resumed = own_trainer(kind, tmp_path, **arguments)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert resumed.trained == whole.trained[2:]
+
+
+def test_a_sampler_of_the_users_class_decides_what_is_evaluated(tmp_path: Path) -> None:
+    trainer = own_trainer(LightWithoutArgument, tmp_path)
+    assert (trainer.predict(Levels()).label_ids == [index % 4 for index in range(0, 41, 2)]).all()
+
+
+def test_a_method_that_only_passes_on_what_the_trainer_says_changes_nothing(tmp_path: Path) -> None:
+    asked = own_trainer(AsDrawnBefore, tmp_path).get_train_dataloader().loader
+    assert asked.shuffle, "a resume in the shuffled order is exact, which that of a sampler need not be"
+    assert not own_trainer(Unsaid, tmp_path).get_train_dataloader().loader.shuffle
+
+
+class Sentences(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Sentences of different lengths."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index >= len(self):
+            raise IndexError(index)
+        return {"input_ids": [0] * (1 + index % 10), "labels": 0}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "drawn_by"),
+    [("group_by_length", "LengthGroupedSampler"), ("batch_rebalance", "BatchRebalanceSampler")],
+)
+def test_the_trainers_other_orders_are_its_own(tmp_path: Path, strategy: str, drawn_by: str) -> None:
+    def lengths(rows: list[dict[str, Any]]) -> list[int]:
+        return [len(row["input_ids"]) for row in rows]
+
+    args = trainer_of(tmp_path, None, train_sampling_strategy=strategy, remove_unused_columns=False).args
+    trainer = Trainer(model=Classifier(), args=args, train_dataset=Sentences(), data_collator=lengths)
+    prepared = trainer.get_train_dataloader()
+    samplers = {type(prepared.loader.sampler).__name__, type(prepared.loader.batch_sampler).__name__}
+    assert drawn_by in samplers
+    batches = list(prepared)
+    assert Counter(length for batch in batches for length in batch) == dict.fromkeys(range(1, 11), 4)
+
+
+class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+    """The levels, one after the other."""
+
+    def __iter__(self) -> Any:
+        return (Levels()[index] for index in range(41))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stream_is_trained_with_evaluated_and_resumed(tmp_path: Path, workers: int) -> None:
+    arguments = {"max_steps": 9, "num_train_epochs": 1, "dataloader_num_workers": workers}
+    whole = trainer_of(tmp_path, Stream(), Stream(), save_strategy="steps", save_steps=4, **arguments)
+    whole.train()
+    epoch = [sum(range(at, min(at + 8, 41))) for at in range(0, 41, 8)]
+    assert numbers_of(whole.trained) == [*epoch, *epoch[:3]]
+    assert (whole.predict(Stream()).label_ids == np.arange(41) % 4).all()
+    resumed = trainer_of(tmp_path, Stream(), **arguments)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert resumed.trained == whole.trained[4:]
