@@ -263,7 +263,7 @@ class HalfBad:
 @pytest.mark.parametrize("drawn", ["sampler", "batch_sampler"])
 @pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
 def test_batches_without_a_good_sample_are_drawn_past(
-    own_photos: Path, native: bool, drawn: str, workers: int, order: str
+    own_photos: Path, native: bool, drawn: str, workers: int, order: Any
 ) -> None:
     """Many of them in a row, more than are prepared ahead: what a sampler draws for them has to be drawn in time."""
     dataset: Any = HalfBad()
