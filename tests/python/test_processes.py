@@ -45,7 +45,7 @@ def workers():
     for task in os.listdir("/proc/self/task"):
         try:
             names.append(open(f"/proc/self/task/{task}/comm").read())
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             pass
     return sum(name.startswith("sutler-") for name in names)
 
