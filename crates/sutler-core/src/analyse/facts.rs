@@ -47,6 +47,9 @@ const WAITING_SOME: f64 = 0.1;
 /// How much less than foreseen twice as many workers may prepare: what they need of one another was not measured.
 const DOUBLING: f64 = 0.05;
 
+/// What luck must make a difference of for it to be known by what came out.
+const LUCK_MIN: f64 = 0.02;
+
 /// How many times as fast as the trainer a loader must be for waits to be nobody's fault.
 const FAR_AHEAD: f64 = 2.0;
 
@@ -399,15 +402,20 @@ impl Facts {
         Fitted { facts, left, binds, factor: high, usual: Luck::USUAL }
     }
 
-    /// The luck with which the trainer gets what it got, where it got more than usual; the best there is, where that is not enough.
+    /// The luck with which the trainer gets what it got, where it got more than usual; the best there is, where that is not enough. Where one
+    /// of loader and trainer is much slower, luck makes no difference, so that what they got tells nothing about it.
     fn luckier(&self) -> Luck {
+        let reached = |luck| self.reach(&Change::default(), |known| known.value, luck).0;
+        let best = Luck { take_over: f64::INFINITY, ..Luck::USUAL };
+        if reached(Luck::USUAL) > (1.0 - LUCK_MIN) * reached(best) {
+            return Luck::USUAL;
+        }
         // Of the abruptness its inverse, which ends at 0: half of the interval is left after each round.
         let (mut usual, mut best) = (1.0 / Luck::USUAL.take_over, 0.0);
         let lucky = |inverse: f64| Luck { take_over: 1.0 / inverse, ..Luck::USUAL };
         for _ in 0..50 {
             let middle = f64::midpoint(usual, best);
-            let reached = self.reach(&Change::default(), |known| known.value, lucky(middle)).0;
-            if reached < self.measured.value { usual = middle } else { best = middle }
+            if reached(lucky(middle)) < self.measured.value { usual = middle } else { best = middle }
         }
         lucky(best)
     }
@@ -765,6 +773,10 @@ pub(super) mod tests {
         is(predicted(&even, half), 137.5, "storage");
         let same = Change { storage_bytes_per_s: Some(275.0 * even.sample_bytes), ..Change::default() };
         is(predicted(&even, same), 265.0, predicted(&even, same).1);
+        // Where storage is half as fast as the trainer, that a little more came out says nothing of how they go together.
+        let uneven = Facts { storage: Some(Known::exactly(133.0)), measured: Known::exactly(133.5), ..even };
+        let twice = Change { storage_bytes_per_s: Some(266.0 * even.sample_bytes), ..Change::default() };
+        assert!(predicted(&uneven, twice).0 < 245.0, "{:?}", predicted(&uneven, twice));
     }
 
     /// One worker prepared 978 photographs a second on sixteen processors, and all of them 811 each; four and eight were already as slow.
