@@ -265,17 +265,18 @@ def test_drawing_again_leaves_the_generators_of_the_process_alone(kind: Callable
     assert global_states() == expected
 
 
-def test_a_state_of_a_resumed_epoch_is_as_good() -> None:
-    def make() -> Loader:
-        return Loader(Noisy(), batch_size=4, sampler=data.RandomSampler(Noisy()), num_workers=0)
+def randomly_sampled(workers: int) -> Loader:
+    return Loader(Noisy(), batch_size=4, sampler=data.RandomSampler(Noisy()), num_workers=workers)
 
-    loader = make()
+
+def test_a_state_of_a_resumed_epoch_is_as_good() -> None:
+    loader = randomly_sampled(0)
     batches = iter(loader)
     next(batches)
     state = saved(loader)
     rest = values_of(batches)
     for stop in range(3):
-        resumed = make()
+        resumed = randomly_sampled(0)
         resumed.load_state_dict(state)
         assert saved(resumed) == state
         batches = iter(resumed)
@@ -284,14 +285,11 @@ def test_a_state_of_a_resumed_epoch_is_as_good() -> None:
 
 
 def test_a_state_may_be_loaded_when_an_iterator_was_made_already() -> None:
-    def make() -> Loader:
-        return Loader(Noisy(), batch_size=4, sampler=data.RandomSampler(Noisy()), num_workers=2)
-
-    loader = make()
+    loader = randomly_sampled(2)
     batches = iter(loader)
     next(batches)
     state = saved(loader)
-    resumed = make()
+    resumed = randomly_sampled(2)
     made_before = iter(resumed)
     resumed.load_state_dict(state)
     assert values_of(made_before) == values_of(batches)
