@@ -209,7 +209,10 @@ impl Facts {
     /// What can be changed in the loader's code, the cheapest first.
     fn settings(&self, setting: Setting) -> Vec<Candidate> {
         let workers = self.more_workers(setting);
-        let cache = self.larger_cache(setting, self.prepare.value);
+        // Storage that delivers enough keeps those waiting who read from it all the same.
+        let cache = self
+            .larger_cache(setting, self.prepare.value)
+            .or_else(|| self.cache_of(setting, self.dataset_bytes()));
         // With more workers there is use for a larger cache than without.
         let both = workers.as_ref().and_then(|more| {
             let prepared = self.prepare_with(more.change.workers?, self.cores).value;
@@ -347,14 +350,18 @@ impl Facts {
 
     /// As much cache as there is use for, in the memory there is.
     fn larger_cache(&self, setting: Setting, prepared: f64) -> Option<Candidate> {
-        if setting == Setting::Stream || self.storage.is_none() {
-            return None;
-        }
         let wanted = HEADROOM * prepared.min(self.ingest.value);
         // Not even all of it would do: then all of it is what there is to be had.
         let cached = cache_needed(self.storage_rate().value, self.recall_rate().value, wanted).unwrap_or(1.0);
-        let needed = cached * f64::from(self.samples) * self.kept_bytes;
-        let bytes = whole(needed.min(self.memory_bytes));
+        self.cache_of(setting, cached * self.dataset_bytes())
+    }
+
+    /// A cache of so much, or of the memory there is; none where it would be no larger, or where nothing is read that it could keep.
+    fn cache_of(&self, setting: Setting, wanted_bytes: f64) -> Option<Candidate> {
+        if setting == Setting::Stream || self.storage.is_none() {
+            return None;
+        }
+        let bytes = whole(wanted_bytes.min(self.memory_bytes));
         (bytes > self.cache_bytes).then(|| {
             let size = size(bytes);
             let kept = percent(self.cached(bytes));
@@ -451,6 +458,22 @@ mod tests {
         let advice = poor.advise(Setting::Native).unwrap();
         assert_eq!((advice.binding, advice.code.as_str()), ("storage", ""));
         assert!(advice.change.contains("25 MB/s"), "{advice:?}");
+    }
+
+    #[test]
+    fn reads_that_keep_workers_waiting_call_for_a_cache_of_everything() {
+        let crowded = Facts {
+            prepare: Known::exactly(200.0),
+            storage: Some(Known::exactly(1000.0)),
+            read_s: Some(0.002),
+            measured: Known::exactly(150.0),
+            step_busy: 1.0,
+            stalls: Stalls { fetch: 0.25, prep: 0.25, transport: 0.0, trainer: 0.5 },
+            ..facts()
+        };
+        let advice = crowded.advise(Setting::Native).unwrap();
+        assert_eq!((advice.binding, advice.code.as_str()), ("processors", "cache=\"954MiB\""));
+        assert!((1.25..1.4).contains(&advice.gain), "{advice:?}");
     }
 
     #[test]

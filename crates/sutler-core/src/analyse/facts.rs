@@ -160,6 +160,8 @@ pub(super) struct Fitted {
     /// What was corrected, and how many times as fast it is.
     binds: Resource,
     factor: f64,
+    /// Seconds that a read keeps a worker beyond what it takes when no other reads; less than none, where it waits for nothing.
+    late_s: f64,
     /// How batches fall, where more came out than they would usually let through.
     usual: Luck,
 }
@@ -180,7 +182,9 @@ impl Fitted {
         match change.cores.or(change.workers) {
             Some(workers @ 1..) if workers < present && self.binds == Resource::Processors => {
                 let part = (f64::from(workers - 1) / f64::from(present - 1)).powf(luck.crowd);
-                let facts = measured.with(self.binds, 1.0 + (self.factor - 1.0) * part);
+                let facts = measured
+                    .with(self.binds, 1.0 + (self.factor - 1.0) * part)
+                    .with_reads_later(self.late_s * part);
                 let all = Change { cores: None, workers: None, ..*change };
                 let (reached, binds) = facts.reach(change, &pick, luck);
                 (reached.min(self.facts.reach(&all, &pick, luck).0), binds)
@@ -263,10 +267,15 @@ impl Facts {
         self.recall.unwrap_or(Known::exactly(UNLIMITED))
     }
 
+    /// What all samples take in the cache.
+    pub(super) fn dataset_bytes(&self) -> f64 {
+        self.kept_bytes * f64::from(self.samples)
+    }
+
     /// The fraction of the samples that a budget keeps.
     #[must_use]
     pub fn cached(&self, cache_bytes: f64) -> f64 {
-        (cache_bytes / self.kept_bytes / f64::from(self.samples)).clamp(0.0, 1.0)
+        (cache_bytes / self.dataset_bytes()).clamp(0.0, 1.0)
     }
 
     /// F: what is fetched, from the cache and from storage in the proportion that a budget makes.
@@ -319,7 +328,7 @@ impl Facts {
 
     /// What the trainer should get as things are, as far as the model knows.
     pub(super) fn modelled(&self) -> f64 {
-        self.reach(&Change::default(), |known| known.value, Luck::USUAL).0
+        self.usually(&Change::default()).0
     }
 
     /// The least that the trainer should get as things are, when every rate is as low as it may be.
@@ -379,27 +388,45 @@ impl Facts {
     /// something never makes less of the outcome. Nothing is faster than it was by itself; where more came out than the model knows
     /// of, loader and trainer overlap better than usual. That matters only where both are about as fast; what is left after that is true in
     /// other circumstances, too.
+    ///
+    /// Workers that read and prepare in turn are slower together than each by itself for two reasons. Which part of it is preparing shows with
+    /// all samples in memory; the rest is reads that wait for a turn or for a processor, and goes away with them.
     pub(super) fn fitted(&self) -> Fitted {
-        let reached = |facts: &Facts| facts.reach(&Change::default(), |known| known.value, Luck::USUAL);
-        let (here, binds) = reached(self);
+        let now = Change::default();
+        let (here, binds) = self.usually(&now);
         if here <= self.measured.value {
             let usual = self.luckier();
-            let here = self.reach(&Change::default(), |known| known.value, usual).0;
-            return Fitted { facts: *self, left: self.measured.value / here, binds, factor: 1.0, usual };
+            let here = self.reach(&now, |known| known.value, usual).0;
+            let left = self.measured.value / here;
+            return Fitted { facts: *self, left, binds, factor: 1.0, late_s: 0.0, usual };
         }
-        // Less comes out the slower the thing is, so halving the interval finds it: 50 times is more than enough for all digits.
-        let (mut low, mut high) = (1.0 / FIT_MAX, 1.0);
-        for _ in 0..50 {
-            let middle = f64::sqrt(low * high);
-            if reached(&self.with(binds, middle)).0 < self.measured.value {
-                low = middle
-            } else {
-                high = middle
-            }
-        }
-        let facts = self.with(binds, high);
-        let left = self.measured.value / reached(&facts).0;
-        Fitted { facts, left, binds, factor: high, usual: Luck::USUAL }
+        let read_s = self.read_s.filter(|_| binds == Resource::Processors && self.workers > 0);
+        let (circumstances, reached) = if read_s.is_some() {
+            let kept = Change { cache_bytes: Some(self.dataset_bytes()), ..now };
+            (kept, self.measured.value / (1.0 - self.stalls.fetch).max(1.0 / FIT_MAX))
+        } else {
+            (now, self.measured.value)
+        };
+        // Less comes out the slower a thing is, so halving the interval finds how slow it must be.
+        let inverse = halved(1.0, FIT_MAX, |inverse| {
+            self.with(binds, 1.0 / inverse).usually(&circumstances).0 > reached
+        });
+        let slower = self.with(binds, 1.0 / inverse);
+        // A read that alone takes as long as a sample does now is more than late enough.
+        let latest = f64::from(self.workers) / self.measured.value;
+        let late_s = read_s.map_or(0.0, |read_s| {
+            halved(-read_s, latest, |late_s| {
+                slower.with_reads_later(late_s).usually(&now).0 > self.measured.value
+            })
+        });
+        let facts = slower.with_reads_later(late_s);
+        let left = self.measured.value / facts.usually(&now).0;
+        Fitted { facts, left, binds, factor: 1.0 / inverse, late_s, usual: Luck::USUAL }
+    }
+
+    /// What the trainer would get with the usual luck, and what would bind.
+    fn usually(&self, change: &Change) -> (f64, Resource) {
+        self.reach(change, |known| known.value, Luck::USUAL)
     }
 
     /// The luck with which the trainer gets what it got, where it got more than usual; the best there is, where that is not enough. Where one
@@ -410,14 +437,10 @@ impl Facts {
         if reached(Luck::USUAL) > (1.0 - LUCK_MIN) * reached(best) {
             return Luck::USUAL;
         }
-        // Of the abruptness its inverse, which ends at 0: half of the interval is left after each round.
-        let (mut usual, mut best) = (1.0 / Luck::USUAL.take_over, 0.0);
-        let lucky = |inverse: f64| Luck { take_over: 1.0 / inverse, ..Luck::USUAL };
-        for _ in 0..50 {
-            let middle = f64::midpoint(usual, best);
-            if reached(lucky(middle)) < self.measured.value { usual = middle } else { best = middle }
-        }
-        lucky(best)
+        // Of the abruptness its inverse, which ends at 0.
+        let usual = 1.0 / Luck::USUAL.take_over;
+        let lucky = |gain: f64| Luck { take_over: 1.0 / (usual - gain), ..Luck::USUAL };
+        lucky(halved(0.0, usual, |gain| reached(lucky(gain)) < self.measured.value))
     }
 
     /// The same with something so many times as fast.
@@ -441,6 +464,11 @@ impl Facts {
             Resource::Device => facts.ingest = self.ingest.times(factor),
         }
         facts
+    }
+
+    /// The same with reads that each keep a worker longer; storage delivers as much.
+    fn with_reads_later(&self, late_s: f64) -> Self {
+        Self { read_s: self.read_s.map(|read_s| read_s + late_s), ..*self }
     }
 
     /// What binds as things are.
@@ -503,13 +531,10 @@ impl Facts {
         if !(reached > 0.0 && reached < NO_LIMIT * with(UNLIMITED)) {
             return None;
         }
-        // What it reaches grows with what storage delivers, so halving the interval finds it: 60 times is more than enough for all digits.
-        let (mut low, mut high) = (reached / 2.0, UNLIMITED);
-        for _ in 0..60 {
-            let middle = (low * high).sqrt();
-            if with(middle) < reached { low = middle } else { high = middle }
-        }
-        Some(low)
+        // What it reaches grows with what storage delivers, over many orders of magnitude.
+        let exponent =
+            halved((reached / 2.0).ln(), UNLIMITED.ln(), |exponent| with(exponent.exp()) < reached);
+        Some(exponent.exp())
     }
 
     /// Samples per second for each job and what binds, when every rate is what `pick` says and batches fall with this luck.
@@ -572,6 +597,19 @@ impl Facts {
             Profile { device_samples_per_s: UNLIMITED, ..profile }.predict(budget, split).samples_per_s;
         (slower(loader, device, luck.take_over) / f64::from(jobs), binds)
     }
+}
+
+/// The least of an interval that is enough, where everything below it is not; its end where nothing is.
+fn halved(mut low: f64, mut high: f64, is_too_little: impl Fn(f64) -> bool) -> f64 {
+    if !is_too_little(low) {
+        return low;
+    }
+    // 50 times is more than enough for all digits.
+    for _ in 0..50 {
+        let middle = f64::midpoint(low, high);
+        if is_too_little(middle) { low = middle } else { high = middle }
+    }
+    high
 }
 
 /// What comes out of two that work one behind the other.

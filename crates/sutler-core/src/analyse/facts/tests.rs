@@ -355,3 +355,30 @@ fn nonsense_is_named() {
     let nothing = facts().predict(&Change { cache_bytes: Some(0.0), ..Change::default() });
     assert!(nothing.is_ok());
 }
+
+/// Sixteen threads on sixteen cores whose reads wait for a processor, too: from memory they are a quarter faster, as was measured.
+#[test]
+fn reads_that_keep_workers_waiting_are_spared_by_a_cache() {
+    let crowded = Facts {
+        workers: 16,
+        cores: 16,
+        ingest: Known::exactly(13_200.0),
+        prepare: Known::exactly(9_800.0),
+        prepare_alone: Some(Known::exactly(780.0)),
+        work_s: Some(0.00163),
+        recall: Some(Known::exactly(6e5)),
+        storage: Some(Known::exactly(18_900.0)),
+        read_s: Some(0.00013),
+        measured: Known::exactly(7_600.0),
+        stalls: Stalls { fetch: 0.2, prep: 0.22, transport: 0.0, trainer: 0.58 },
+        ..facts()
+    };
+    let kept = |part: f64| Change { cache_bytes: Some(part * 1e9), ..Change::default() };
+    is(predicted(&crowded, kept(1.0)), 9_500.0, "processors");
+    is(predicted(&crowded, kept(0.5)), 8_450.0, "processors");
+    is(predicted(&crowded, kept(0.001)), 7_600.0, "processors");
+    // Where memory brings nothing, it is preparing that workers are slower at together.
+    let preparing = Facts { stalls: Stalls { fetch: 0.0, prep: 0.42, ..crowded.stalls }, ..crowded };
+    let found = predicted(&preparing, kept(1.0)).0;
+    assert!((7_600.0..7_900.0).contains(&found), "{found}");
+}
