@@ -81,6 +81,31 @@ def test_lateness_is_bounded(lateness: int) -> None:
     assert sorted(itertools.chain(*batches)) == list(range(40))
 
 
+@pytest.mark.parametrize("drawn", [False, True])
+def test_lateness_is_bounded_over_resumes(drawn: bool) -> None:
+    # A batch sampler's batches stay together, so it is the batch of the slow sample that is late.
+    sampling: dict[str, Any] = (
+        {"batch_sampler": [list(range(at, at + 4)) for at in range(0, 40, 4)]} if drawn else {"batch_size": 4}
+    )
+    batches: list[list[int]] = []
+    state: dict[str, Any] | None = None
+    while len(batches) < 10:
+        with Loader(
+            Squares(40, {0: 0.5}), num_workers=2, order="ready", lateness=2, **sampling
+        ) as loader:
+            if state is not None:
+                loader.load_state_dict(json.loads(json.dumps(state)))
+            for batch in loader:
+                batches.append(roots([batch]))
+                state = loader.state_dict()
+                # Taken up anew after each of the first batches, by when the slow sample must be there.
+                if len(batches) < 5:
+                    break
+    (where,) = (index for index, batch in enumerate(batches) if 0 in batch)
+    assert where <= 2
+    assert sorted(itertools.chain(*batches)) == list(range(40))
+
+
 def test_native_samples_are_the_same_in_another_order(augmented: sutler.ImageFolder) -> None:
     def by_id(order: Any) -> dict[int, tuple[bytes, int]]:
         found = {}

@@ -5,6 +5,8 @@
 //! and can be taken up by any number of ranks. `order="ready"` serves the same samples, and a checkpoint needs to say
 //! which of them ([`Ledger`]).
 
+mod behind;
+
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -94,6 +96,8 @@ pub struct EpochPlan {
     /// What is done already, and the positions that are left, where not all of them are.
     done: Option<Ledger>,
     left: Option<Vec<u32>>,
+    /// Where the batches begin that are done and have one before them that is not.
+    overtakers: Vec<u32>,
     /// Whether a sampler may draw more.
     open: bool,
     /// Where the epoch is of a part of the dataset: the samples of that part, in its order, and how often each came before.
@@ -155,6 +159,7 @@ impl EpochPlan {
             drop_last: spec.drop_last,
             done: None,
             left: None,
+            overtakers: Vec::new(),
             open: false,
             part: None,
         })
@@ -204,6 +209,7 @@ impl EpochPlan {
             drop_last,
             done: None,
             left: None,
+            overtakers: Vec::new(),
             open: true,
             part: None,
         }
@@ -235,7 +241,7 @@ impl EpochPlan {
             drawn.extend(check_indices(batch, samples)?);
             ranges.push(start..start + batch.len() as u64);
         }
-        ranges.retain(|range| !self.is_done(range.start as u32));
+        self.leave_out_done(&mut ranges);
         if let Cuts::At(all) = &mut self.cuts {
             all.extend(ranges);
         }
@@ -279,19 +285,24 @@ impl EpochPlan {
     /// The same plan without the positions that are done, of those it has and of those that are yet to be drawn.
     #[must_use]
     pub fn without(mut self, done: Ledger) -> Self {
+        self.done = Some(done);
         match &mut self.cuts {
-            Cuts::Every(size) => {
-                let left = (0..self.share as u32).filter(|&position| !done.is_done(position));
+            &mut Cuts::Every(size) => {
+                let left = (0..self.share as u32).filter(|&position| !self.is_done(position));
                 let mut left: Vec<u32> = left.collect();
                 if self.drop_last && !self.open {
                     // Batches of another size than before may not come out even.
-                    left.truncate(left.len() - left.len() % *size as usize);
+                    left.truncate(left.len() - left.len() % size as usize);
                 }
                 self.left = Some(left);
+                self.overtakers = self.done_in_whole_batches(size);
             }
-            Cuts::At(ranges) => ranges.retain(|range| !done.is_done(range.start as u32)),
+            Cuts::At(ranges) => {
+                let mut ranges = std::mem::take(ranges);
+                self.leave_out_done(&mut ranges);
+                self.cuts = Cuts::At(ranges);
+            }
         }
-        self.done = Some(done);
         self
     }
 

@@ -77,7 +77,7 @@ impl RunState {
     pub fn new(id: u64, job: Arc<Job>, plan: EpochPlan, epoch: u32, membership: Option<Membership>) -> Self {
         let late = match (job.options.order.lateness(), plan.batch_size()) {
             (Some(lateness), Some(batch_size)) if !job.preparation.takes_whole_batches() => {
-                Some(Assembly::new(batch_size, lateness, plan.steps()))
+                Some(Assembly::new(batch_size, lateness, plan.steps()).owing(&plan.owed()))
             }
             _ => None,
         };
@@ -412,10 +412,15 @@ impl RunState {
     fn overtaking(&self) -> bool {
         match self.job.options.order {
             ServingOrder::Ready { lateness } if self.late.is_none() => {
-                self.in_flight.front().is_some_and(|front| front.overtaken < lateness)
+                self.in_flight.front().is_some_and(|front| self.overtaken(front) < lateness)
             }
             _ => false,
         }
+    }
+
+    /// How many later batches were served before this one, in this run and before it was resumed.
+    fn overtaken(&self, entry: &InFlight) -> u32 {
+        entry.overtaken + entry.positions.first().map_or(0, |&first| self.plan.overtaken(first))
     }
 
     /// The batch to be served next, if it is finished.

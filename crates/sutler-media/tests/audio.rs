@@ -102,6 +102,16 @@ fn no_flipped_bit_changes_a_sound_unnoticed() {
     }
 }
 
+/// The decoder makes noise of some of them without telling.
+#[test]
+fn vorbis_with_more_than_two_channels_is_refused() {
+    let bytes = file("three.ogg");
+    for error in [probe(&bytes).unwrap_err(), decode(&bytes).unwrap_err()] {
+        assert_eq!(error.kind(), "unsupported");
+        assert!(error.to_string().contains("it has 3 channels"), "{error}");
+    }
+}
+
 /// Frames of silence in one channel at 44,100 Hz, in an MP3 that says nothing of how many there are.
 fn silent_mp3(kilobits: &[(u8, usize)]) -> Vec<u8> {
     const BITRATES: [usize; 15] = [0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320];

@@ -112,6 +112,9 @@ FILES = {
     "stereo.ogg": (RATE, 2),
 }
 
+#: One that is refused, as Vorbis with more than two channels is not decoded right.
+SURROUND = "three.ogg"
+
 
 def encode() -> None:
     """Writes the files."""
@@ -123,6 +126,9 @@ def encode() -> None:
         buffer = io.BytesIO()
         soundfile.write(buffer, left if channels == 1 else both, rate, format=name.rsplit(".", 1)[1])
         (SOUND / name).write_bytes(buffer.getvalue())
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.stack([left[:1000]] * 3, axis=1), 8000, format="ogg")
+    (SOUND / SURROUND).write_bytes(buffer.getvalue())
 
 
 def decoded() -> dict[str, Floats]:

@@ -123,7 +123,7 @@ impl Facts {
         }
         let binding = now.bound_by;
         // What would do is reckoned with what fits the run, as what it brings is.
-        let fitted = self.fitted().facts;
+        let fitted = self.fitted().with_reads_alone();
         let mut best: Option<(Candidate, f64)> = None;
         for tier in [fitted.settings(setting), fitted.hardware(binding)] {
             for candidate in tier {
@@ -275,10 +275,12 @@ impl Facts {
 
     /// As many workers as there is use for, on the processors there are.
     fn more_workers(&self, setting: Setting) -> Option<Candidate> {
-        let useful = cores_needed(self.alone().value, HEADROOM * self.ingest.value);
-        // A worker that waits for something leaves its processor to others.
+        let each = self.reads_and_prepares();
+        let useful = cores_needed(each, HEADROOM * self.ingest.value);
+        // A worker that waits for something, be it for a read, leaves its processor to others.
         let processors = if self.in_turns { 1 } else { self.cores };
-        let fit = (f64::from(processors) / self.busy()).floor() as u32;
+        let busy = self.busy() * each / self.alone().value;
+        let fit = (f64::from(processors) / busy).floor() as u32;
         let fitting = useful.min(fit);
         let workers = fitting.min(self.cores.max(self.workers).saturating_mul(MORE_MAX));
         let again = if workers < fitting { "; more may bring more, so analyse again with those" } else { "" };
@@ -286,7 +288,7 @@ impl Facts {
         let why = if workers > self.cores {
             format!(
                 " (more than there are cores, as each needs one for {} of its time{again})",
-                percent(self.busy())
+                percent(busy)
             )
         } else {
             String::new()
@@ -333,6 +335,11 @@ impl Facts {
                 "Nothing is prepared while the trainer works (num_workers=0), so the accelerator idles while each batch is made."
                     .to_owned()
             }
+            "processors" if self.waits_for_functions() => format!(
+                "Functions bind that the loader runs in the trainer's process (a collate_fn, a transform in Python): they take {} of its \
+                 time, and neither workers nor cores make that less.",
+                percent((self.in_trainer_s * self.measured.value).min(1.0))
+            ),
             "processors" if self.mostly_waits() => format!(
                 "The workers bind: samples are not prepared as fast as the trainer takes them, though preparing one keeps a processor \
                  busy for {} of the time only, and is waiting for the rest of it.",
@@ -474,6 +481,51 @@ mod tests {
         let advice = crowded.advise(Setting::Native).unwrap();
         assert_eq!((advice.binding, advice.code.as_str()), ("processors", "cache=\"954MiB\""));
         assert!((1.25..1.4).contains(&advice.gain), "{advice:?}");
+    }
+
+    /// Storage behind a network: each read takes 40 ms, and any number of them may be under way.
+    #[test]
+    fn reads_that_take_long_call_for_workers_that_wait_at_the_same_time() {
+        let far = Facts {
+            workers: 2,
+            cores: 2,
+            prepare: Known::exactly(800.0),
+            prepare_alone: Some(Known::exactly(400.0)),
+            storage: Some(Known::exactly(10_000.0)),
+            read_s: Some(0.04),
+            measured: Known::exactly(47.0),
+            stalls: Stalls { fetch: 0.88, prep: 0.0, transport: 0.0, trainer: 0.12 },
+            memory_bytes: 0.0,
+            ..facts()
+        };
+        let advice = far.advise(Setting::Torch).unwrap();
+        assert_eq!(advice.code, "num_workers=8");
+        assert!((3.6..4.1).contains(&advice.gain), "{advice:?}");
+        assert!(advice.change.contains("each needs one for 6 % of its time"), "{advice:?}");
+        let cached = Facts { memory_bytes: 1e10, ..far }.advise(Setting::Native).unwrap();
+        assert_eq!(cached.code, "cache=\"954MiB\"");
+        assert!(cached.gain > 7.0, "{cached:?}");
+    }
+
+    #[test]
+    fn functions_in_the_trainers_process_gain_nothing_by_workers() {
+        let collating = Facts {
+            workers: 1,
+            prepare: Known::exactly(303.0),
+            prepare_alone: Some(Known::exactly(303.0)),
+            ingest: Known::exactly(10_000.0),
+            storage: None,
+            in_trainer_s: 0.0033,
+            measured: Known::exactly(295.0),
+            stalls: Stalls { fetch: 0.0, prep: 0.97, transport: 0.0, trainer: 0.03 },
+            ..facts()
+        };
+        let advice = collating.advise(Setting::Native).unwrap();
+        assert_eq!((advice.code.as_str(), advice.gain), ("", 1.0));
+        assert!(advice.text.contains("in the trainer's process"), "{}", advice.text);
+        let workers = Change { workers: Some(8), ..Change::default() };
+        let predicted = collating.predict(&workers).unwrap().samples_per_s;
+        assert!((280.0..305.0).contains(&predicted.value), "{predicted:?}");
     }
 
     #[test]

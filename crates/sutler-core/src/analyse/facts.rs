@@ -53,6 +53,9 @@ const LUCK_MIN: f64 = 0.02;
 /// How many times as fast as the trainer a loader must be for waits to be nobody's fault.
 const FAR_AHEAD: f64 = 2.0;
 
+/// Of what the trainer takes, what it gets when a loader is as fast; from there on it cannot be told how much faster the loader is.
+const DEVICE_FELT: f64 = 0.89;
+
 /// How many times as slow as it was by itself something may turn out to be.
 const FIT_MAX: f64 = 16.0;
 
@@ -91,6 +94,9 @@ pub struct Facts {
     /// The part of its time that the step keeps a processor of this machine busy.
     #[serde(default)]
     pub step_busy: f64,
+    /// Seconds per sample that functions of the user's take in the trainer's process while it asks for a batch, whatever the workers do.
+    #[serde(default)]
+    pub in_trainer_s: f64,
     /// P: prepared by all workers, with every sample in memory.
     pub prepare: Known,
     /// The same by one worker.
@@ -154,7 +160,7 @@ pub struct Outlook {
 
 /// Facts that agree with what the trainer got.
 pub(super) struct Fitted {
-    pub facts: Facts,
+    facts: Facts,
     /// What the correction could not do, since something else is as slow: so many times as much comes out.
     left: f64,
     /// What was corrected, and how many times as fast it is.
@@ -191,6 +197,12 @@ impl Fitted {
             }
             _ => self.facts.reach(change, pick, luck),
         }
+    }
+
+    /// The facts, but with reads that take as long as they do when no other reads: what they wait for in company, more workers do not
+    /// make use of.
+    pub(super) fn with_reads_alone(&self) -> Facts {
+        self.facts.with_reads_later(-self.late_s)
     }
 
     /// A change with what was measured of it corrected likewise.
@@ -403,7 +415,9 @@ impl Facts {
         let read_s = self.read_s.filter(|_| binds == Resource::Processors && self.workers > 0);
         let (circumstances, reached) = if read_s.is_some() {
             let kept = Change { cache_bytes: Some(self.dataset_bytes()), ..now };
-            (kept, self.measured.value / (1.0 - self.stalls.fetch).max(1.0 / FIT_MAX))
+            let in_memory = self.measured.value / (1.0 - self.stalls.fetch).max(1.0 / FIT_MAX);
+            // A trainer that takes no more tells nothing about the workers.
+            (kept, if in_memory < DEVICE_FELT * self.ingest.value { in_memory } else { f64::INFINITY })
         } else {
             (now, self.measured.value)
         };
@@ -514,6 +528,17 @@ impl Facts {
         parts.into_iter().fold(parts[0], |most, part| if part.0 > most.0 { part } else { most })
     }
 
+    /// What a worker delivers that has storage to itself: it reads a sample, unless the cache has it, and then prepares it.
+    pub(super) fn reads_and_prepares(&self) -> f64 {
+        let reading = self.read_s.unwrap_or(0.0) * (1.0 - self.cached(self.cache_bytes));
+        1.0 / (1.0 / self.alone().value + reading)
+    }
+
+    /// Whether functions of the user's that run in the trainer's process are most of what the trainer waits for.
+    pub(super) fn waits_for_functions(&self) -> bool {
+        self.workers > 0 && self.in_trainer_s * self.measured.value > self.stalls.waiting() / 2.0
+    }
+
     /// The part of its time that a worker keeps a processor busy; what is left of it, it waits for something.
     pub(super) fn busy(&self) -> f64 {
         self.work_s.map_or(1.0, |work_s| (work_s * self.alone().value).clamp(0.05, 1.0))
@@ -561,7 +586,18 @@ impl Facts {
         // With another storage a read takes longer or shorter in proportion; what a read takes beyond its turn is latency, which stays.
         let turn = self.sample_bytes / storage;
         let latency = self.read_s.map_or(0.0, |read_s| read_s - 1.0 / self.storage_rate().value).max(0.0);
-        let device = pick(self.ingest) * f64::from(jobs);
+        // What a sample costs workers that all prepare at the same time. Where they are more than processors, those that wait for a read leave
+        // theirs to the others, and a sample costs no more than it costs one that has a processor to itself.
+        let together = threads / (pick(prepare) * machines);
+        let own = if workers > cores && !self.in_turns {
+            let shared = together * f64::from(cores) / f64::from(workers);
+            shared.max(1.0 / pick(self.alone())).min(together)
+        } else {
+            together
+        };
+        // A trainer that does all of it itself has it in what preparing takes.
+        let between = if by_itself { 0.0 } else { self.in_trainer_s };
+        let device = f64::from(jobs) / (1.0 / pick(self.ingest) + between);
         let profile = Profile {
             samples: self.samples,
             encoded_bytes: self.sample_bytes,
@@ -574,12 +610,12 @@ impl Facts {
             read_s: turn + latency,
             read_work_s: 0.0,
             recall_s: 0.0,
-            // Workers are counted as processors, and what they reach together decides what a sample costs them.
-            decode_s: threads / (pick(prepare) * machines),
+            // As many processors are counted as make them reach together what they do.
+            decode_s: own,
             augment_s: 0.0,
             copy_s: 0.0,
             threads,
-            cores: threads,
+            cores: threads * own / together,
             share: 1.0,
             bus_bytes_per_s: self.hand_over.map(|rate| pick(rate) * f64::from(jobs)),
             device_samples_per_s: device,

@@ -45,6 +45,9 @@ pub struct Header {
 /// An MP3 may be so many values shorter than it says, which is one frame: some encoders count the one that says it.
 const UNCOUNTED: u64 = 1152;
 
+/// Of Vorbis with more channels than this the decoder makes something else than was recorded, depending on the rate, and does not tell.
+const VORBIS_CHANNELS_MAX: u16 = 2;
+
 /// Reads the header of a file. It decodes nothing, but goes through a file that does not say how long it is.
 ///
 /// # Errors
@@ -171,6 +174,10 @@ fn track_of(
 fn header(format: Format, track: &Track, parameters: &AudioCodecParameters) -> Result<Header, AudioError> {
     let channels = parameters.channels.as_ref().and_then(|channels| u16::try_from(channels.count()).ok());
     match (parameters.sample_rate, channels) {
+        (Some(_), Some(channels)) if format == Format::Ogg && channels > VORBIS_CHANNELS_MAX => {
+            let what = format!("it has {channels} channels, and of Vorbis only one or two are decoded right");
+            Err(AudioError::unsupported(format, what))
+        }
         (Some(rate @ 1..), Some(channels @ 1..)) => {
             Ok(Header { format, rate, channels, frames: track.num_frames })
         }

@@ -98,6 +98,11 @@ impl Spectrogram {
         self.rate == rate && self.op == *op
     }
 
+    /// Whether frames reach beyond the ends of the signal, so that there is something to be padded.
+    pub fn is_centred(&self) -> bool {
+        self.centred.is_some()
+    }
+
     pub fn mels(&self) -> usize {
         self.mels
     }

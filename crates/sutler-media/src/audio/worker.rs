@@ -320,13 +320,17 @@ impl Worker {
             }
         };
         let tables = &mut self.spectrograms[index];
+        let centred = tables.is_centred();
         let mut values = std::mem::take(&mut self.spare);
         values.clear();
         let mut frames = 0;
         for plane in self.clip.planes() {
             frames = tables.run(plane, &mut values).map_err(|short| {
                 let (found, least) = (plane.len(), short.least);
-                format!("the sound has {found} values and a frame needs {least}; leave the file out, or pass pad_mode='constant'")
+                let padded = if centred { "" } else { "center=True, " };
+                format!(
+                    "the sound has {found} values and a frame needs {least}; leave the file out, or pass {padded}pad_mode='constant'"
+                )
             })?;
         }
         if self.clip.values.is_empty() {

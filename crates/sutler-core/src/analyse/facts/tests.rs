@@ -15,6 +15,7 @@ pub fn facts() -> Facts {
         ahead: None,
         ingest: Known { value: 400.0, low: 396.0, high: 404.0 },
         step_busy: 0.0,
+        in_trainer_s: 0.0,
         prepare: Known { value: 200.0, low: 196.0, high: 204.0 },
         prepare_alone: Some(Known::exactly(25.0)),
         work_s: None,
