@@ -502,6 +502,7 @@ mod tests {
         assert_eq!(advice.code, "num_workers=8");
         assert!((3.6..4.1).contains(&advice.gain), "{advice:?}");
         assert!(advice.change.contains("each needs one for 6 % of its time"), "{advice:?}");
+        assert!(advice.text.ends_with("; storage would bind then."), "{advice:?}");
         let cached = Facts { memory_bytes: 1e10, ..far }.advise(Setting::Native).unwrap();
         assert_eq!(cached.code, "cache=\"954MiB\"");
         assert!(cached.gain > 7.0, "{cached:?}");

@@ -389,7 +389,11 @@ impl Facts {
                 low: (low * left).min(best * (1.0 - doubt)).max(best / FACTOR_MAX),
                 high: (high * left).max(best * (1.0 + doubt)),
             },
-            bound_by: name(there.1),
+            // Workers that read for most of their time are no processors.
+            bound_by: match there.1 {
+                Resource::Processors if fitted.facts.mostly_reads(change) => name(Resource::Storage),
+                binds => name(binds),
+            },
         })
     }
 
@@ -530,8 +534,17 @@ impl Facts {
 
     /// What a worker delivers that has storage to itself: it reads a sample, unless the cache has it, and then prepares it.
     pub(super) fn reads_and_prepares(&self) -> f64 {
-        let reading = self.read_s.unwrap_or(0.0) * (1.0 - self.cached(self.cache_bytes));
-        1.0 / (1.0 / self.alone().value + reading)
+        1.0 / (1.0 / self.alone().value + self.reading_s(self.cache_bytes))
+    }
+
+    /// Whether a worker takes longer to read a sample than to prepare it.
+    fn mostly_reads(&self, change: &Change) -> bool {
+        self.reading_s(change.cache_bytes.unwrap_or(self.cache_bytes)) > 1.0 / self.alone().value
+    }
+
+    /// Seconds that reading a sample keeps a worker on average, which it does not if the cache has it.
+    fn reading_s(&self, cache_bytes: f64) -> f64 {
+        self.read_s.unwrap_or(0.0) * (1.0 - self.cached(cache_bytes))
     }
 
     /// Whether functions of the user's that run in the trainer's process are most of what the trainer waits for.
