@@ -79,6 +79,7 @@ class WorkerOptions:
     batch_rows: int
     #: Whether the dataset is asked for batches, or for single samples.
     batched: bool
+    #: Whether batches are collated by default, so that what is in a sample may be written into its batch.
     dense: bool
     init_fn: Any
     trainer: int
@@ -189,7 +190,8 @@ class Worker:
 
     def _leave(self, value: Any) -> tuple[int, int]:
         """Puts a value into the mailbox; tells where it begins and how long it is."""
-        head, views, size = _payload.dump(value)
+        # What is collated by default lies front to back, however the samples did, as it does in PyTorch's workers.
+        head, views, size = _payload.dump(value, front_to_back=self._options.dense)
         return self._leave_parts(size, lambda target: _payload.write(target, head, views))
 
     def _leave_prepared(

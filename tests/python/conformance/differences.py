@@ -146,6 +146,13 @@ DIFFERENCES = {
         sutler="They are collated, with and without workers.",
         reason="Their values are copied into the batch, so that it makes no difference how they lay in memory.",
     ),
+    "strides_with_gaps": Difference(
+        torch="A tensor from a worker's `collate_fn`, or from a dataset with `batch_size=None`, has the strides it had "
+        "there, be it expanded or every second row of another.",
+        sutler="One whose elements fill its memory has them, too: channels last, transposed. An expanded tensor, or "
+        "one with gaps in its memory, comes out contiguous.",
+        reason="Only the elements travel, not all of the memory that they lie in.",
+    ),
     "tensors_of_getitems": Difference(
         torch="The default collation refuses a tensor from `__getitems__`: `TypeError`.",
         sutler="Its rows are the samples, with and without workers.",
