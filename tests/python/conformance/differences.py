@@ -121,7 +121,8 @@ DIFFERENCES = {
     ),
     "worker_error": Difference(
         torch="The death of a worker is a `RuntimeError`.",
-        sutler="It is a `sutler.WorkerError`, a subclass, which also knows the sample that was being prepared.",
+        sutler="It is a `sutler.WorkerError`, a subclass, which also knows the sample that was being prepared; or a "
+        "`sutler.WorkerStartError`, another one, of a worker that had not begun with any.",
         reason="Code that catches PyTorch's error catches it, and the sample to look at is named.",
     ),
     "unpicklable_samples": Difference(
