@@ -22,6 +22,7 @@ from sutler.errors import (
     SampleError,
     SutlerError,
     WorkerError,
+    WorkerStartError,
 )
 from sutler.loader import Loader
 from sutler.planning import Plan, plan
@@ -55,6 +56,7 @@ __all__ = [
     "TextLines",
     "VolumeFolder",
     "WorkerError",
+    "WorkerStartError",
     "__version__",
     "analyze",
     "deterministic",

@@ -37,6 +37,7 @@ from sutler.volumes import VolumeFolder
 if TYPE_CHECKING:
     from sutler._epoch import Progress
     from sutler._sampling import Feed
+    from sutler.errors import WorkerStartError
     from sutler.loader import Loader
 
 
@@ -388,12 +389,15 @@ class ProcessBackend:
         self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
     ) -> BatchSource:
         """Batches of samples that the workers left in shared memory."""
-        reader = RunReader(loader, run, feed, partial(self._doing, job))
+        reader = RunReader(loader, run, feed, partial(self._doing, job), self._failed_start)
         return ProcessBatches(loader, reader, job, epoch, self._table)
 
     def _doing(self, job: _sutler.Job) -> str:
         """What the workers are at, as the end of a message."""
         return "" if self._pool is None else self._pool.at_samples(job.under_way())
+
+    def _failed_start(self) -> WorkerStartError | None:
+        return None if self._pool is None else self._pool.failed_start()
 
     def processes(self) -> list[Any]:
         """One process for each of the engine's threads, unless workers are threads."""

@@ -2,7 +2,8 @@
 
 A head: the number of buffers and the length of the pickle, where each buffer begins and its length (8 bytes each), and
 the pickle. Buffers begin at multiples of 64 bytes, behind the head unless their place is chosen otherwise. Arrays that
-come out share the memory they were read from.
+come out share the memory they were read from, and their dimensions follow each other there as they did before, unless
+all arrays are asked to lie front to back. One with gaps or repetitions in its memory comes out front to back anyway.
 """
 
 from __future__ import annotations
@@ -10,20 +11,27 @@ from __future__ import annotations
 import io
 import pickle
 import struct
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from sutler._tensors import is_plain
 
 ALIGNMENT = 64
 
 
-def _rebuild_tensor(buffer: Any, dtype: Any, shape: tuple[int, ...], numel: int) -> Any:
+def _rebuild_tensor(buffer: Any, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
     import torch
 
-    if numel == 0:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(buffer, dtype=dtype, count=numel).reshape(shape)
+    if 0 in shape:
+        return torch.empty_strided(shape, strides, dtype=dtype)
+    return torch.frombuffer(buffer, dtype=dtype).as_strided(shape, strides)
+
+
+def _rebuild_array(as_it_lies: np.ndarray, axes: list[int]) -> np.ndarray:
+    return as_it_lies.transpose(axes)
 
 
 def _rebuild_view(buffer: Any, layout: Any, shape: Any) -> memoryview:
@@ -35,32 +43,64 @@ def _rebuild_proxy(items: dict[Any, Any]) -> Any:
     return MappingProxyType(items)
 
 
+def _by_stride(strides: Sequence[int]) -> list[int]:
+    """The dimensions in the order in which they follow each other in memory."""
+    return sorted(range(len(strides)), key=lambda axis: -strides[axis])
+
+
 class _Pickler(pickle.Pickler):
     """Takes plain CPU tensors apart into a buffer and its shape; PyTorch's own way goes through a file format.
 
-    Also takes two classes that can be collated and that `pickle` does not know.
+    Takes arrays whose dimensions are permuted, of which NumPy would put a copy into the pickle; and two classes that
+    can be collated and that `pickle` does not know.
     """
 
-    def reducer_override(self, value: Any) -> Any:
-        if is_plain(value):
-            import torch
+    def __init__(
+        self, stream: io.BytesIO, buffers: list[pickle.PickleBuffer], *, front_to_back: bool
+    ) -> None:
+        super().__init__(stream, protocol=5, buffer_callback=buffers.append)
+        self._front_to_back = front_to_back
 
-            plain = value.contiguous()
-            # NumPy lends memory and PyTorch does not; bytes are a type that both have.
-            raw = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else b""
-            return _rebuild_tensor, (pickle.PickleBuffer(raw), value.dtype, tuple(value.shape), value.numel())
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is np.ndarray:
+            return self._reduce_array(value)
+        if is_plain(value):
+            return self._reduce_tensor(value)
         if type(value) is memoryview:
             return _rebuild_view, (pickle.PickleBuffer(value.tobytes()), value.format, value.shape)
         if type(value) is MappingProxyType:
             return _rebuild_proxy, (dict(value),)
         return NotImplemented
 
+    def _reduce_array(self, array: np.ndarray) -> Any:
+        if array.flags.c_contiguous or array.dtype.hasobject:
+            return NotImplemented
+        if self._front_to_back:
+            return np.ascontiguousarray(array).__reduce_ex__(5)
+        order = _by_stride(array.strides)
+        as_it_lies = array.transpose(order)
+        if not as_it_lies.flags.c_contiguous:
+            return np.ascontiguousarray(array).__reduce_ex__(5)
+        return _rebuild_array, (as_it_lies, np.argsort(order).tolist())
 
-def take_apart(value: Any) -> tuple[memoryview, list[memoryview]]:
+    def _reduce_tensor(self, tensor: Any) -> Any:
+        import torch
+
+        as_it_lies = tensor
+        if not tensor.is_contiguous():
+            as_it_lies = tensor.permute(_by_stride(tensor.stride()))
+            if self._front_to_back or not as_it_lies.is_contiguous():
+                as_it_lies = tensor = tensor.contiguous()
+        # NumPy lends memory and PyTorch does not; bytes are a type that both have.
+        raw = as_it_lies.reshape(-1).view(torch.uint8).numpy() if tensor.numel() else b""
+        return _rebuild_tensor, (pickle.PickleBuffer(raw), tensor.dtype, tuple(tensor.shape), tensor.stride())
+
+
+def take_apart(value: Any, *, front_to_back: bool = False) -> tuple[memoryview, list[memoryview]]:
     """The pickle of an object, and the large buffers that are not in it."""
     buffers: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
-    _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(value)
+    _Pickler(stream, buffers, front_to_back=front_to_back).dump(value)
     return stream.getbuffer(), [_as_bytes(buffer.raw()) for buffer in buffers]
 
 
@@ -84,9 +124,9 @@ def make_head(pickled: memoryview, places: list[tuple[int, int]]) -> bytes:
     return struct.pack(f"<2Q{2 * len(places)}Q", len(places), len(pickled), *numbers) + pickled
 
 
-def dump(value: Any) -> tuple[bytes, list[memoryview], int]:
+def dump(value: Any, *, front_to_back: bool = False) -> tuple[bytes, list[memoryview], int]:
     """The head of an object's bytes, the buffers that follow it, and how long all of it is."""
-    pickled, views = take_apart(value)
+    pickled, views = take_apart(value, front_to_back=front_to_back)
     size = head_size(pickled, len(views))
     places = []
     for view in views:
@@ -115,8 +155,8 @@ def load(source: memoryview, start: int = 0) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """An object as it comes out in another process: its arrays lie in memory front to back, however they did before."""
-    head, views, size = dump(value)
+    """An object as it comes out in another process; its arrays lie in memory front to back, however they did before."""
+    head, views, size = dump(value, front_to_back=True)
     memory = memoryview(bytearray(size))
     write(memory, head, views)
     return load(memory)

@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
 from typing import Any
 
 from sutler import _fork_server
 from sutler._worker import WorkerOptions, run_worker
+from sutler.errors import WorkerStartError
 
 #: How long workers may take to end by themselves before they are killed.
 END_SECONDS = 5.0
@@ -40,6 +42,12 @@ class WorkerPool:
         self._context: Any = context or multiprocessing.get_context()
         self._lock = threading.Lock()
         self._processes: list[Any] = [None] * options.num_workers
+        #: Where each worker tells that it has begun; none once it has.
+        self._beginnings: list[Connection | None] = [None] * options.num_workers
+        #: How workers ended that had not begun, until they are replaced.
+        self._never_began: dict[int, str] = {}
+        #: Workers that were killed before they had begun, and were given another chance.
+        self._second_tries: set[int] = set()
         self._refusing = False
 
     def connect_first(self, count: int) -> list[tuple[int, None, int]]:
@@ -48,6 +56,8 @@ class WorkerPool:
 
     def connect(self, worker: int) -> tuple[int, None, int]:
         """Starts (or replaces) a worker: the descriptor of the socket to it, nothing else between us, and its pid."""
+        if not self._may_begin(worker):
+            raise RuntimeError("workers cannot begin")
         descriptor = self.start(worker)
         return descriptor, None, self._processes[worker].pid
 
@@ -57,7 +67,8 @@ class WorkerPool:
             if self._refusing:
                 raise RuntimeError("the workers are being ended")
             traces = _traces(self._context)
-            options = dataclasses.replace(self._options, worker=worker, traces=traces)
+            beginning, began = multiprocessing.Pipe(duplex=False)
+            options = dataclasses.replace(self._options, worker=worker, traces=traces, began=began)
             ours, theirs = multiprocessing.Pipe(duplex=True)
             process = self._context.Process(
                 target=self._run,
@@ -68,7 +79,10 @@ class WorkerPool:
             with _interrupts_put_off(self._context):
                 process.start()
             theirs.close()
+            began.close()
             self._processes[worker] = process
+            self._beginnings[worker] = beginning
+            self._never_began.pop(worker, None)
             descriptor = os.dup(ours.fileno())
             ours.close()
             return socket.socket(fileno=descriptor).detach()
@@ -77,13 +91,45 @@ class WorkerPool:
         """How a worker ended, as the end of a sentence."""
         process = self._processes[worker]
         process.join(timeout=1.0)
-        code = process.exitcode
-        if code is None:
+        if process.exitcode is None:
             return "stopped answering"
-        if code < 0:
-            name = signal.Signals(-code).name if -code in list(signal.Signals) else "unknown"
-            return f"(pid {process.pid}) was killed by signal {-code} ({name})"
-        return f"(pid {process.pid}) ended with exit code {code}"
+        story = _how_it_ended(process)
+        if not self._has_begun(worker):
+            self._never_began[worker] = story
+        return story
+
+    def _has_begun(self, worker: int) -> bool:
+        beginning = self._beginnings[worker]
+        # One that ended without a word is at the end of what it has to say.
+        with contextlib.suppress(EOFError):
+            if beginning is not None and beginning.poll():
+                beginning.recv_bytes()
+                self._beginnings[worker] = None
+        return self._beginnings[worker] is None
+
+    def _may_begin(self, worker: int) -> bool:
+        """Whether to start a worker; not where its predecessor could not begin, as it would fare no better.
+
+        One that was killed meanwhile gets a second try: that may have been chance.
+        """
+        if worker not in self._never_began:
+            self._second_tries.discard(worker)
+            return True
+        if self._processes[worker].exitcode >= 0 or worker in self._second_tries:
+            return False
+        self._second_tries.add(worker)
+        return True
+
+    def failed_start(self) -> WorkerStartError | None:
+        """What to raise where a worker died before it had begun, and was not replaced."""
+        lost = sorted(self._never_began.items())
+        if not lost:
+            return None
+        worker, story = lost[0]
+        return WorkerStartError(
+            f"DataLoader worker {worker} {story} before it could take its first sample; what it printed says why. "
+            f"{_start_advice(self._context)} num_workers=0 loads in this process."
+        )
 
     def has_lost_one(self) -> bool:
         """Whether a worker has died; one that was told to end, as happens where their number changes, has not."""
@@ -138,6 +184,24 @@ class WorkerPool:
                     process.kill()
             for process in processes:
                 process.join()
+
+
+def _how_it_ended(process: Any) -> str:
+    code = process.exitcode
+    if code < 0:
+        name = signal.Signals(-code).name if -code in list(signal.Signals) else "unknown"
+        return f"(pid {process.pid}) was killed by signal {-code} ({name})"
+    return f"(pid {process.pid}) ended with exit code {code}"
+
+
+def _start_advice(context: Any) -> str:
+    method = context.get_start_method()
+    if method == "fork":
+        return "Look at worker_init_fn, and for an out-of-memory kill."
+    return (
+        f"Workers that are started by {method!r} import the main module anew: a script has to iterate over its loaders "
+        'under `if __name__ == "__main__":`, and what the dataset consists of has to be importable there.'
+    )
 
 
 @contextlib.contextmanager

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
+from sutler.errors import WorkerError
 
 if TYPE_CHECKING:
     from sutler._epoch import Progress
     from sutler._sampling import Feed
     from sutler._sutler import Batch, Run
+    from sutler.errors import WorkerStartError
     from sutler.loader import Loader
 
 
@@ -23,9 +25,16 @@ class RunReader:
     """Takes the batches of a run one after the other, and has its sampler drawn as they are needed."""
 
     def __init__(
-        self, loader: Loader, run: Run, feed: Feed | None, doing: Callable[[], str] = lambda: ""
+        self,
+        loader: Loader,
+        run: Run,
+        feed: Feed | None,
+        doing: Callable[[], str] = lambda: "",
+        failed_start: Callable[[], WorkerStartError | None] = lambda: None,
     ) -> None:
         self._run = run
+        #: What to raise in place of a worker's death where that had not even begun.
+        self._failed_start = failed_start
         #: Tells what the workers are at, where that is known.
         self._doing = doing
         self._feed = feed
@@ -47,6 +56,8 @@ class RunReader:
             ) from None
         except Exception as error:
             self._delivered += 1  # passed over, where the epoch goes on at all
+            if isinstance(error, WorkerError) and (failed_start := self._failed_start()) is not None:
+                raise failed_start from None
             if self._selection is not None:
                 raise self._selection.renamed_error(error) from error.__cause__
             raise

@@ -17,7 +17,11 @@ PLACED_BYTES = 16 << 10
 
 
 class PlacedCollate(ABC):
-    """What both kinds have: memory, where they are used in a worker."""
+    """What both kinds have: memory, where they are used in a worker.
+
+    A batch for which there is no place is stacked front to back all the same, though its samples may lie otherwise, so
+    that all batches are alike.
+    """
 
     def __init__(self) -> None:
         self._memory: BatchMemory | None = None
@@ -60,10 +64,13 @@ class TorchCollate(PlacedCollate):
             is_plain(tensor) and tensor.dtype == first.dtype and tensor.shape == first.shape
             for tensor in tensors
         ):
+            shape = (len(tensors), *first.shape)
             place = self._place(len(tensors) * first.numel() * first.element_size())
-            if place is not None:
-                out = torch.frombuffer(place, dtype=first.dtype).view(len(tensors), *first.shape)
-                return torch.stack(list(tensors), 0, out=out)
+            if place is None:
+                out = torch.empty(shape, dtype=first.dtype)
+            else:
+                out = torch.frombuffer(place, dtype=first.dtype).view(shape)
+            return torch.stack(list(tensors), 0, out=out)
         return collate.default_collate_fn_map[torch.Tensor](tensors, collate_fn_map=collate_fn_map)
 
 
@@ -79,9 +86,7 @@ class NumpyCollate(PlacedCollate):
         if not first.dtype.hasobject and all(
             array.dtype == first.dtype and array.shape == first.shape for array in arrays
         ):
+            shape = (len(arrays), *first.shape)
             place = self._place(len(arrays) * first.nbytes)
-            if place is not None:
-                return np.stack(
-                    arrays, out=np.frombuffer(place, first.dtype).reshape(len(arrays), *first.shape)
-                )
+            return np.stack(arrays, out=np.ndarray(shape, first.dtype, buffer=place))
         return np.stack(arrays)

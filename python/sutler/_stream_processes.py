@@ -33,7 +33,7 @@ from sutler._stream_worker import (
     run_stream_worker,
 )
 from sutler._threads import ThreadPool, wants_threads
-from sutler.errors import WorkerError
+from sutler.errors import WorkerError, WorkerStartError
 
 #: How often a worker that should be at work is looked for: an orphan of its own may hold what would tell of its death.
 LOOK_SECONDS = 1.0
@@ -212,12 +212,13 @@ class StreamWorkers:
             self.unheard.remove(worker)
         return Answer(kind, reached, handed=value, finished=finished)
 
-    def _lost(self, worker: int, progress: StreamProgress) -> WorkerError:
+    def _lost(self, worker: int, progress: StreamProgress) -> WorkerError | WorkerStartError:
         self.broken = True
-        return WorkerError(
+        story = self._pool.post_mortem(worker)
+        return self._pool.failed_start() or WorkerError(
             progress.readers[worker].samples,
             f"stream of worker {worker}",
-            f"DataLoader worker {self._pool.post_mortem(worker)} before it delivered this sample",
+            f"DataLoader worker {story} before it delivered this sample",
             "worker_lost",
         )
 

@@ -24,7 +24,7 @@ from sutler._stream_reader import EndOfStream, ReaderProgress, StreamReader, tel
 from sutler._thread_worker import Seat, set_up_thread
 from sutler._threads import THREAD
 from sutler._words import counted
-from sutler._worker import WorkerOptions, receive, set_up, until_hangup
+from sutler._worker import WorkerOptions, receive, set_up, tell_begun, until_hangup
 from sutler._worker_info import get_worker_info
 
 #: What the trainer says: which kind of order, the epoch's number, and how long the rest is.
@@ -171,7 +171,9 @@ def run_stream_worker(dataset: Any, connection: Connection, options: StreamOptio
     """The life of a worker process."""
     channel, init_error = set_up(dataset, connection, options)
     with channel, until_hangup(options):
-        StreamWorker(dataset, channel, options, init_error).serve()
+        worker = StreamWorker(dataset, channel, options, init_error)
+        tell_begun(options)
+        worker.serve()
 
 
 class ThreadStreamWorker(StreamWorker):

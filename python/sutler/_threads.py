@@ -111,6 +111,9 @@ class ThreadPool:
             return "(a thread) stopped answering"
         return f"(a thread) was ended by {_worker_errors.last_line(seat.ended_by)}"
 
+    def failed_start(self) -> None:
+        """Threads always begin."""
+
     def sentinel(self, worker: int) -> int:
         """A descriptor that becomes ready when a worker ends."""
         sentinel = self._sentinels[worker]

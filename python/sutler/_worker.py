@@ -79,6 +79,7 @@ class WorkerOptions:
     batch_rows: int
     #: Whether the dataset is asked for batches, or for single samples.
     batched: bool
+    #: Whether batches are collated by default, so that what is in a sample may be written into its batch.
     dense: bool
     init_fn: Any
     trainer: int
@@ -96,6 +97,8 @@ class WorkerOptions:
     cache: _sutler.Cache | None = field(default=None, kw_only=True)
     #: Whether a sample may make room for others between two transforms.
     hand_over: bool = field(default=False, kw_only=True)
+    #: Where a worker process tells that it has begun.
+    began: Connection | None = field(default=None, kw_only=True)
 
 
 class Hangup(Exception):  # noqa: N818 - not an error: the trainer is done with us
@@ -189,7 +192,8 @@ class Worker:
 
     def _leave(self, value: Any) -> tuple[int, int]:
         """Puts a value into the mailbox; tells where it begins and how long it is."""
-        head, views, size = _payload.dump(value)
+        # What is collated by default lies front to back, however the samples did, as it does in PyTorch's workers.
+        head, views, size = _payload.dump(value, front_to_back=self._options.dense)
         return self._leave_parts(size, lambda target: _payload.write(target, head, views))
 
     def _leave_prepared(
@@ -645,6 +649,13 @@ def initialise(options: WorkerOptions) -> BaseException | None:
     return None
 
 
+def tell_begun(options: WorkerOptions) -> None:
+    """Tells whoever started this process that it is ready for samples: if it dies, that is not for want of a start."""
+    if options.began is not None:
+        options.began.send_bytes(b"began")
+        options.began.close()
+
+
 @contextlib.contextmanager
 def until_hangup(options: WorkerOptions) -> Iterator[None]:
     """Goes on behind this when the trainer hangs up; not at all if it does so because it was killed."""
@@ -676,6 +687,7 @@ def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> 
         worker = Worker(dataset if init_error is None else Broken(init_error), channel, options)
         if options.hand_over:
             _hand_over.enter(worker._turns)
+        tell_begun(options)
         worker.serve()
 
 

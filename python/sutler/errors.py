@@ -19,6 +19,7 @@ __all__ = [
     "SampleError",
     "SutlerError",
     "WorkerError",
+    "WorkerStartError",
 ]
 
 #: Kinds of failure that are about reaching the bytes, not about what they hold.
@@ -97,6 +98,13 @@ class WorkerError(SampleError):
     """The worker process that prepared a sample died.
 
     It is a `RuntimeError`, as from PyTorch's `DataLoader`.
+    """
+
+
+class WorkerStartError(SutlerError, RuntimeError):
+    """A worker process died before it could take its first sample, as from a script that it cannot import.
+
+    No sample is at fault, and another worker would fare no better: so it is raised whatever `errors=` says.
     """
 
 

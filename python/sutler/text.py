@@ -49,7 +49,7 @@ class TextLines(NativeDataset):
             are packed.
         pad: The token that fills up shorter lines, or its number; by default the tokenizer's.
         padding: ``"longest"``, or ``"max_length"`` for batches of one shape.
-        pad_to_multiple_of: Round the length of a batch up to a multiple of this.
+        pad_to_multiple_of: Round the length of a batch up to a multiple of this; ``None`` or 1 leaves it as it is.
         attention_mask: Deliver ``[ids, lengths, mask]``, with a mask of ones for tokens and zeros for padding. Not for
             packed blocks: ``documents=`` is for those.
         pack: The length of blocks in tokens.
@@ -102,7 +102,7 @@ class TextLines(NativeDataset):
         add_special_tokens: bool | None = None,
         pad: int | str | None = None,
         padding: Literal["longest", "max_length"] = "longest",
-        pad_to_multiple_of: int = 1,
+        pad_to_multiple_of: int | None = None,
         attention_mask: bool = False,
         pack: int | None = None,
         eos: int | str | None = None,
@@ -149,7 +149,7 @@ class TextLines(NativeDataset):
         self.field = field
         self.max_length = max_length
         self.padding = padding
-        self.pad_to_multiple_of = pad_to_multiple_of
+        self.pad_to_multiple_of = 1 if pad_to_multiple_of is None else pad_to_multiple_of
         self.attention_mask = attention_mask
         #: The length of blocks, where lines are packed.
         self.pack = pack
@@ -403,7 +403,7 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def _check_length(name: str, value: Any) -> None:
-    if value is None and name != "pad_to_multiple_of":
+    if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} should be a number of tokens, got {value!r}")

@@ -45,6 +45,39 @@ def test_arrays_that_are_not_contiguous() -> None:
         assert np.array_equal(each, expected)
 
 
+def test_arrays_whose_dimensions_are_permuted_are_not_copied_into_the_pickle() -> None:
+    array = np.arange(24_000).reshape(20, 30, 40).transpose(2, 0, 1)
+    pickled, (view,) = _payload.take_apart({"array": array})
+    assert len(pickled) < 1000
+    assert np.shares_memory(np.frombuffer(view, np.uint8), array)
+    found, memory = there_and_back([array, array])
+    assert found[0] is found[1]
+    assert np.shares_memory(found[0], np.frombuffer(memory, np.uint8))
+    assert found[0].strides == array.strides
+    assert np.array_equal(found[0], array)
+
+
+def test_a_copy_lies_front_to_back() -> None:
+    torch = pytest.importorskip("torch")
+    array = np.arange(24).reshape(2, 3, 4)
+    for each in (array.T, array.transpose(1, 0, 2), array[:, ::-1]):
+        copy, of_tensor = _payload.copied((each, torch.tensor(array).movedim(0, 1)))
+        assert copy.flags.c_contiguous
+        assert np.array_equal(copy, each)
+        assert of_tensor.is_contiguous()
+        assert of_tensor.tolist() == array.transpose(1, 0, 2).tolist()
+
+
+def test_permuted_arrays_of_types_that_lend_no_memory() -> None:
+    dates = np.arange(24).astype("datetime64[s]").reshape(2, 3, 4).transpose(1, 2, 0)
+    objects = np.array([["a", None], [2, ()]], dtype=object).T
+    (found, others), _ = there_and_back([dates, objects])
+    assert found.dtype == dates.dtype
+    assert found.strides == dates.strides
+    assert np.array_equal(found, dates)
+    assert others.tolist() == objects.tolist()
+
+
 def test_large_arrays_share_the_memory_they_arrived_in() -> None:
     found, memory = there_and_back((np.zeros(1000, np.float32), np.ones(3, np.uint8)))
     whole = np.frombuffer(memory, np.uint8)

@@ -131,6 +131,10 @@ def test_lines_are_cut_and_padded_as_asked(corpus: pathlib.Path, word_piece: tok
     multiple = sutler.TextLines(corpus, word_piece, pad_to_multiple_of=8)
     for ids, lengths in sutler.Loader(multiple, batch_size=4):
         assert ids.shape[1] == -(-int(lengths.max()) // 8) * 8
+    # What transformers calls by these names by default.
+    plain = sutler.TextLines(corpus, word_piece, max_length=None, pad_to_multiple_of=None)
+    for ids, lengths in sutler.Loader(plain, batch_size=4):
+        assert ids.shape[1] == int(lengths.max())
     bare = sutler.TextLines(corpus, word_piece, add_special_tokens=False)
     assert bare[0].tolist() == word_piece.encode(bare.text(0), add_special_tokens=False).ids
 

@@ -205,6 +205,87 @@ assert "signal 9 (SIGKILL)" in failure.reason, failure
     )
 
 
+@pytest.mark.parametrize(
+    ("context", "errors", "order"),
+    [
+        ("spawn", "skip", "ready"),
+        ("spawn", "skip", "strict"),
+        ("spawn", "raise", "strict"),
+        ("forkserver", "skip", "ready"),
+    ],
+)
+def test_workers_that_cannot_import_the_script_are_an_error_at_once(
+    run_script: Run, context: str, errors: str, order: str
+) -> None:
+    run_script(
+        PRELUDE
+        + f"""
+open(sys.argv[0] + ".starts", "a").write("x")
+loader = make(Squares(20), multiprocessing_context={context!r}, errors={errors!r}, order={order!r})
+try:
+    list(loader)
+except sutler.WorkerStartError as error:
+    assert isinstance(error, RuntimeError)
+    assert "ended with exit code 1 before it could take its first sample" in str(error), error
+    assert 'if __name__ == "__main__":' in str(error), error
+    assert loader.failures() == [], loader.failures()
+    # This process and two workers: none is started in place of those.
+    assert len(open(sys.argv[0] + ".starts").read()) <= 3
+else:
+    raise AssertionError("no worker can begin")
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("dataset", "errors", "tries"),
+    [("Squares(20)", "raise", 1), ("Squares(20)", "skip", 2), ("Stream()", "raise", 1)],
+)
+def test_workers_that_are_killed_at_their_start_are_tried_once_more_at_most(
+    run_script: Run, dataset: str, errors: str, tries: int
+) -> None:
+    run_script(
+        PRELUDE
+        + f"""
+class Stream:
+    def __iter__(self):
+        return iter(range(20))
+
+def fatal(worker):
+    with open(sys.argv[0] + ".starts", "a") as starts:
+        starts.write("x")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+try:
+    list(make({dataset}, num_workers=1, worker_init_fn=fatal, errors={errors!r}))
+except sutler.WorkerStartError as error:
+    assert "was killed by signal 9 (SIGKILL) before it could take its first sample" in str(error), error
+    assert "worker_init_fn" in str(error), error
+else:
+    raise AssertionError("no worker can begin")
+assert len(open(sys.argv[0] + ".starts").read()) == {tries}
+"""
+    )
+
+
+def test_a_worker_that_is_killed_once_at_its_start_costs_no_sample(run_script: Run) -> None:
+    run_script(
+        PRELUDE
+        + """
+def fatal_once(worker):
+    mark = f"{sys.argv[0]}.{worker}"
+    if not os.path.exists(mark):
+        open(mark, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+loader = make(Squares(20), worker_init_fn=fatal_once, errors="skip", return_ids=True)
+assert sorted(int(each) for *_, ids in loader for each in ids) == list(range(20))
+assert loader.failures() == []
+assert sum(os.path.exists(f"{sys.argv[0]}.{worker}") for worker in range(2)) > 0
+"""
+    )
+
+
 @pytest.mark.parametrize("order", ["strict", "ready"])
 def test_a_sample_whose_worker_died_once_is_tried_again_where_errors_allow(
     run_script: Run, order: str

@@ -121,7 +121,8 @@ DIFFERENCES = {
     ),
     "worker_error": Difference(
         torch="The death of a worker is a `RuntimeError`.",
-        sutler="It is a `sutler.WorkerError`, a subclass, which also knows the sample that was being prepared.",
+        sutler="It is a `sutler.WorkerError`, a subclass, which also knows the sample that was being prepared; or a "
+        "`sutler.WorkerStartError`, another one, of a worker that had not begun with any.",
         reason="Code that catches PyTorch's error catches it, and the sample to look at is named.",
     ),
     "unpicklable_samples": Difference(
@@ -145,6 +146,13 @@ DIFFERENCES = {
         torch="The default collation refuses arrays with negative strides, such as mirrored pictures: `ValueError`.",
         sutler="They are collated, with and without workers.",
         reason="Their values are copied into the batch, so that it makes no difference how they lay in memory.",
+    ),
+    "strides_with_gaps": Difference(
+        torch="A tensor from a worker's `collate_fn`, or from a dataset with `batch_size=None`, has the strides it had "
+        "there, be it expanded or every second row of another.",
+        sutler="One whose elements fill its memory has them, too: channels last, transposed. An expanded tensor, or "
+        "one with gaps in its memory, comes out contiguous.",
+        reason="Only the elements travel, not all of the memory that they lie in.",
     ),
     "tensors_of_getitems": Difference(
         torch="The default collation refuses a tensor from `__getitems__`: `TypeError`.",

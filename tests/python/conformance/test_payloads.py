@@ -79,6 +79,75 @@ def test_views_and_strides(load: Callable[..., Any], workers: int) -> None:
             assert np.array_equal(batch.numpy(), np.stack([array, array]))
 
 
+def permuted_tensors() -> dict[str, torch.Tensor]:
+    """Tensors without gaps whose dimensions do not follow each other in memory as in the shape."""
+    picture = torch.rand(2, 3, 4, 5)
+    return {
+        "channels last": picture.to(memory_format=torch.channels_last),
+        "one channel last": picture[:, :1].to(memory_format=torch.channels_last),
+        "channels last 3d": torch.rand(2, 3, 4, 5, 2).to(memory_format=torch.channels_last_3d),
+        "transposed": torch.arange(6).reshape(2, 3).t(),
+        "permuted": picture.to(torch.bfloat16).permute(2, 0, 3, 1),
+        "none": torch.rand(4, 0, 3).transpose(0, 2),
+        "large": torch.rand(4, 3, 256, 256).to(memory_format=torch.channels_last),
+    }
+
+
+def itself(value: Any) -> Any:
+    return value
+
+
+@pytest.mark.parametrize("name", permuted_tensors())
+def test_tensors_keep_their_strides(load: Callable[..., Any], workers: int, name: str) -> None:
+    """Of a `collate_fn`, of samples that are batches already, and of streams of both."""
+    tensor = permuted_tensors()[name]
+    samples = [{"x": tensor}] * 6
+    collated = {"batch_size": 2, "collate_fn": lambda batch: batch[0]}
+    for dataset in (Listed(samples), IteratedOnce(samples)):
+        for options in (collated, {"batch_size": None}, {"batch_size": None, "collate_fn": itself}):
+            for batch in load(dataset, **options, num_workers=workers):
+                assert batch["x"].stride() == tensor.stride()
+                assert torch.equal(batch["x"], tensor)
+
+
+def test_arrays_keep_their_strides(load: Callable[..., Any], workers: int) -> None:
+    """Those in the order of Fortran as they are; others, which PyTorch's workers pickle in C's, as tensors."""
+    array = np.arange(24.0).reshape(2, 3, 4)
+    fortran, transposed = np.asfortranarray(array), array.transpose(0, 2, 1)
+    for make in (Listed, IteratedOnce):
+        single = load(make([fortran] * 4), batch_size=None, collate_fn=itself, num_workers=workers)
+        several = load(
+            make([fortran] * 4), batch_size=2, collate_fn=lambda batch: batch[0], num_workers=workers
+        )
+        for found in [*single, *several]:
+            assert found.strides == fortran.strides
+            assert np.array_equal(found, fortran)
+        for expected in (fortran, transposed):
+            for tensor in load(make([expected] * 4), batch_size=None, num_workers=workers):
+                assert tensor.stride() == torch.from_numpy(expected).stride()
+                assert np.array_equal(tensor.numpy(), expected)
+
+
+def test_strides_of_what_is_collated_by_default(load: Callable[..., Any]) -> None:
+    """Workers stack into contiguous batches, however samples lie in memory: the first batch, too, and the last."""
+    sample = torch.rand(3, 4, 5, 6).to(memory_format=torch.channels_last)
+    for dataset in (Listed([sample] * 9), IteratedOnce([sample] * 9)):
+        for batch in load(dataset, batch_size=2, num_workers=1):
+            assert batch.is_contiguous()
+            assert torch.equal(batch[0], sample)
+
+
+def test_strides_of_tensors_with_gaps(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
+    base = torch.arange(24).reshape(4, 6)
+    for tensor in (base[:, ::2], base[0].expand(4, 6), base.t()[::2]):
+        for found in load(Listed([tensor] * 2), batch_size=None, num_workers=1):
+            assert torch.equal(found, tensor)
+            if differs("strides_with_gaps"):
+                assert found.is_contiguous()
+            else:
+                assert found.stride() == tensor.stride()
+
+
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 def test_arrays_that_cannot_be_written_to(load: Callable[..., Any], workers: int) -> None:
     array = np.arange(4)

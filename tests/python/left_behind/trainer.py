@@ -115,5 +115,5 @@ def train(settings: dict[str, Any]) -> None:
 if __name__ == "__main__":
     try:
         train(json.loads(sys.argv[1]))
-    except sutler.WorkerError:
+    except (sutler.WorkerError, sutler.WorkerStartError):
         sys.exit(WORKER_LOST)

@@ -323,6 +323,20 @@ def test_collation_of_arrays(samples: list[Any]) -> None:
     assert isinstance(expected, dict) or found.dtype == expected.dtype
 
 
+@pytest.mark.parametrize("size", [4, 4000], ids=["no place", "a place"])
+def test_batches_lie_front_to_back_however_samples_do(size: int) -> None:
+    channel = Channel(1)
+    channel.send(filled(1 << 20, 0))
+    channel.bring_back()
+    channel.memory.begin()
+    sample = np.asfortranarray(np.arange(6.0 * size).reshape(2, 3, size))
+    for collate, value in ((NumpyCollate(), sample), (TorchCollate(), torch.from_numpy(sample))):
+        collate.use(channel.memory)
+        found = np.asarray(collate([value, value]))
+        assert found.flags.c_contiguous
+        np.testing.assert_equal(found, np.stack([sample, sample]))
+
+
 def test_tensors_that_differ_in_shape_are_pytorchs_error() -> None:
     collate = TorchCollate()
     collate.use(BatchMemory(1))
