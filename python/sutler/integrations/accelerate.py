@@ -143,7 +143,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
 
         Of the loader's own order the iterator knows, and of a sampler only once that is at its end.
         """
-        loader, state = self.loader, self.loader.state_dict()
+        loader, state = self.loader, self.state_dict()
         if loader._steps is not None:
             steps, size = length_of(loader._steps), loader._steps.batch_size
             unknown = steps is None or state["served"] is not None or (size is None and state["consumed"] > 0)
@@ -208,8 +208,8 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands."""
-        return self.loader.state_dict()
+        """Where the loader stands: after an epoch's last batch at the next epoch, as in Accelerate's own loaders."""
+        return self.loader._state(by_length=True, stacklevel=2)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state."""
@@ -218,7 +218,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
     def from_step(self, step: int) -> Iterator[Any]:
         """The batches of the coming epoch from a step on; what comes before is not prepared where that can be."""
         loader, batches_to_drop = self.loader, 0
-        state = loader.state_dict()
+        state = self.state_dict()
         if loader.order != "strict":
             raise ValueError(
                 f"skip_first_batches cannot tell what was in the batches that it is to skip, as order={loader.order!r} "
