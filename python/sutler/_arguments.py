@@ -191,7 +191,7 @@ def check_arguments(
 
 def choose_order(order: Any, in_order: Any) -> Order:
     """The order that ``order=`` and ``in_order=`` ask for, which must not contradict each other."""
-    if not isinstance(in_order, bool):
+    if in_order not in (False, True):  # also as numbers, as elsewhere
         raise TypeError(f"in_order should be a bool, got {in_order!r}")
     if order is None:
         return "strict" if in_order else "ready"

@@ -279,6 +279,8 @@ class ProcessBackend:
         self._cache_figures: dict[str, Any] | None = None
         self._owner = os.getpid()
         self._pool: WorkerPool | ThreadPool | None = None
+        #: The base of the seeds of workers that are about to be started, once it is drawn.
+        self._base_seed: int | None = None
         self._epochs = 0
         self._table = KeyTable()
         self.keys: KeyTable | None = self._table
@@ -343,16 +345,25 @@ class ProcessBackend:
             hand_over=self._hand_over,
         )
 
+    def seed_workers(self, loader: Loader) -> None:
+        """Draws the base of the workers' seeds, if the next epoch is to start some: before a sampler is drawn from."""
+        if self._pool is None or self._is_to_be_replaced(self._pool):
+            self._base_seed = draw_seed(loader.generator, loader.seed)
+
+    def _is_to_be_replaced(self, pool: WorkerPool | ThreadPool) -> bool:
+        """Whether workers are of no use to an epoch: a lost one's samples were spoken of when it died."""
+        return self._epochs == 0 and pool.has_lost_one()
+
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
         """New workers, unless there are some that stay or that another running epoch uses."""
-        self._epochs += 1
-        if self._pool is not None and self._epochs == 1 and self._pool.has_lost_one():
-            # Its samples were spoken of when it died. Those of this epoch have nothing to do with it.
+        if self._pool is not None and self._is_to_be_replaced(self._pool):
             self.hang_up(job)
             self.end()
+        self._epochs += 1
         if self._pool is not None:
             return
         options = self._worker_options(loader)
+        self._base_seed = None
         if wants_threads(loader.multiprocessing_context):
             self._pool = ThreadPool(self._dataset, options)
         else:
@@ -366,7 +377,9 @@ class ProcessBackend:
         return WorkerOptions(
             worker=0,
             num_workers=loader._most_workers(),
-            base_seed=draw_seed(loader.generator, loader.seed),
+            base_seed=draw_seed(loader.generator, loader.seed)
+            if self._base_seed is None
+            else self._base_seed,
             sample_seed=loader.seed,
             batch_rows=self._batch_rows,
             batched=loader._batched(),

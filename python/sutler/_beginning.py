@@ -143,6 +143,8 @@ def _start_run(
         return run, job, None
     batches_ahead = loader._batches_ahead(batch_size)
     if drawing.in_batches:
+        if isinstance(loader._backend, ProcessBackend):
+            loader._backend.seed_workers(loader)  # as PyTorch does, from whose generator the sampler may draw
         # The largest of the first ones; a later batch that is larger gets memory of its own.
         engine, job = loader._room.enter_epoch(
             loader, max([1, *map(len, drawing.items(first, batches_ahead))])

@@ -38,6 +38,7 @@ class Position:
         "drawing",
         "drawn",
         "drawn_from",
+        "ended",
         "epoch",
         "origin",
         "served",
@@ -57,8 +58,10 @@ class Position:
         self.before: Served | None = None
         #: Which positions of this rank's share are done beyond that, where batches are not served in order.
         self.served: Served | None = None
-        #: Whether the epoch's last batch is in the trainer's hands, so that a checkpoint belongs to the next epoch.
+        #: Whether the epoch's last batch is in the trainer's hands, where that is known.
         self.complete = False
+        #: Whether the iterator has said so, too: then the trainer has left the epoch, and states belong to the next.
+        self.ended = False
         #: Where the readers of a stream are, where the dataset is one.
         self.streams: StreamProgress | None = None
         #: Where they were when this was planned: beginning an epoch draws seeds, which `streams` then has.
@@ -235,7 +238,7 @@ class EpochIterator(Iterator[Any]):
             if self._delivered == 0:
                 _warn_of_failures(self._loader, self._position, stacklevel=2)
             self._ended = True
-            self._position.complete = True
+            self._position.complete = self._position.ended = True
             with self._loader._waiting_for_workers():
                 self.close()
             raise StopIteration

@@ -56,6 +56,8 @@ class Passes:
         if position.drawn_from is not None:
             # At once and not when the epoch begins, as a trainer may seed them again before that.
             restore_own(self._given, position.drawn_from.at_rest)
+            if position.drawn_from.at_rest:  # what was drawn before this was drawn from elsewhere
+                self._unused_draws = UnusedDraws()
         self._clock.go_on_to(position.epoch)
         self._position = None
 
@@ -77,14 +79,21 @@ class Passes:
         clock = self._clock
         clock.epoch, clock.chosen, clock.turn = saved["epoch"], saved["chosen"], saved["turn"]
 
-    def standing(self, loader: Loader) -> Position:
-        """Where the next batch comes from, as far as a checkpoint is concerned."""
+    def standing(self, loader: Loader, *, by_length: bool = False) -> Position:
+        """Where the next batch comes from, as far as a checkpoint is concerned.
+
+        After the last batch that is nowhere in its epoch, until the iterator has said that it is over: a trainer's loop
+        over the epoch goes on, and one that resumes it gets nothing. `by_length` is for trainers that count batches,
+        and so leave the epoch with the last one.
+        """
         epoch = self._clock.epoch
         if self._resume is None or self._resume.epoch != epoch:
             position = self._position
             elsewhere = position is None or (self._clock.chosen and position.epoch != epoch)
-            if position is not None and not elsewhere and not _is_complete(loader, position):
-                return position
+            if position is not None and not elsewhere:
+                left = _is_complete(loader, position) if by_length else position.ended
+                if not left:
+                    return position
         first = self._first(epoch)
         if self._given is not None and not first.is_begun:
             first.drawn_from = self._resting()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import warnings
 import weakref
@@ -30,6 +31,7 @@ from sutler._arguments import (
 from sutler._backend import Backend, BatchSource, ProcessBackend, length_of, make_backend
 from sutler._beginning import begin_epoch
 from sutler._copying import arguments_of, besides_of
+from sutler._counting import counts_batches
 from sutler._data_pipes import is_data_pipe, shuffle_pipes
 from sutler._dataset_state import load_dataset_state, save_dataset_state
 from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
@@ -566,13 +568,19 @@ class Loader(Generic[BatchType_co]):
         Of an iterable dataset that has a ``state_dict`` itself it holds that too, whatever it is, once per worker; and
         of a map-style one, with ``num_workers=0``. With workers nobody could say which samples its state comes after.
 
-        Valid between any two batches. In strict order all ranks consume in step, so one rank's state can be loaded by
-        all of them, and by any other number of them. With ``order="ready"`` each rank has served samples of its own, so
-        each saves a state. The reference page of this class explains every key.
+        Valid between any two batches. Inside the loop over an epoch it is a state of that epoch, of which nothing is
+        left after the last batch; after the loop it is one of the next epoch. In strict order all ranks consume in
+        step, so one rank's state can be loaded by all of them, and by any other number of them. With ``order="ready"``
+        each rank has served samples of its own, so each saves a state. The reference page of this class explains every
+        key.
         """
-        state = make_state(self, self._passes.standing(self))
+        return self._state(by_length=counts_batches(sys._getframe(1)), stacklevel=2)
+
+    def _state(self, *, by_length: bool, stacklevel: int) -> dict[str, Any]:
+        """The state for a trainer that leaves an epoch when told of its end, or `by_length`, with its last batch."""
+        state = make_state(self, self._passes.standing(self, by_length=by_length))
         if self._streams is None:
-            state["dataset"] = save_dataset_state(self, stacklevel=2)
+            state["dataset"] = save_dataset_state(self, stacklevel=stacklevel + 1)
         return state
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:

@@ -59,15 +59,37 @@ def test_every_batch_of_an_epoch_is_a_place_to_resume_from(
         resumed = loader_of(augmented, shuffle=shuffle, num_workers=1)
         resumed.load_state_dict(state)
         assert through_json(resumed.state_dict()) == state, "loading and saving changes nothing"
-        if stop == len(whole):
-            # Nothing is left of this epoch, so the next one begins.
-            assert (state["epoch"], state["consumed"]) == (epoch + 1, 0)
-            same(list(resumed), following)
-        else:
-            same(list(resumed), whole[stop:])
-            same(list(resumed), following)
+        assert (state["epoch"], state["consumed"]) == (epoch, min(6 * stop, 41))
+        same(list(resumed), whole[stop:])
+        same(list(resumed), following)
         # The one that was saved goes on undisturbed.
         same(list(iterator), whole[stop:])
+        # Once it has said that the epoch is over, the next one begins.
+        assert (saved.state_dict()["epoch"], saved.state_dict()["consumed"]) == (epoch + 1, 0)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("order", ["strict", "ready"])
+def test_a_loop_over_epochs_that_is_cut_after_any_batch_trains_on_each_once(
+    augmented: sutler.ImageFolder, order: Any, workers: int
+) -> None:
+    def train(checkpoint: tuple[int, dict[str, Any]], batches: int) -> tuple[list[int], Any]:
+        loader = loader_of(augmented, order=order, num_workers=workers)
+        first, state = checkpoint
+        if state:
+            loader.load_state_dict(state)
+        seen: list[int] = []
+        for epoch in range(first, 2):
+            for number, (_, _, ids) in enumerate(loader, start=1):
+                seen += ids.tolist()
+                if number == batches:
+                    return seen, (epoch, through_json(loader.state_dict()))
+        return seen, None
+
+    for stop in range(1, 8):
+        before, checkpoint = train((0, {}), stop)
+        after, _ = train(checkpoint, -1)
+        assert Counter(before + after) == Counter(dict.fromkeys(range(41), 2)), f"cut after {stop} batches"
 
 
 @few
@@ -221,8 +243,7 @@ def test_the_state_of_a_map_style_dataset_is_saved_after_every_batch(order: Any)
         resumed = make()
         resumed.load_state_dict(state)
         assert resumed.state_dict() == state
-        if number < len(epoch):
-            assert values(resumed) == epoch[number:]
+        assert values(resumed) == epoch[number:]
         assert values(resumed) == following
 
 

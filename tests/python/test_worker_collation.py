@@ -157,16 +157,21 @@ def test_samples_are_asked_for_together_where_the_dataset_gains_by_it() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_epoch_is_complete_after_its_last_batch_even_if_one_raised(workers: int) -> None:
+def test_nothing_is_left_after_the_last_batch_of_an_epoch_even_if_one_raised(workers: int) -> None:
     loader = load(Items(6, bad=(2,)), batch_size=2, num_workers=workers)
     iterator = iter(loader)
     next(iterator)
     with pytest.raises(ValueError, match="item 2 is bad"):
         next(iterator)
-    assert loader.state_dict()["epoch"] == 0
     next(iterator)
+    state = loader.state_dict()
+    assert (state["epoch"], state["consumed"]) == (0, 6)
+    with pytest.raises(StopIteration):
+        next(iterator)
     assert loader.state_dict()["epoch"] == 1
-    del iterator
+    resumed = load(Items(6), batch_size=2, num_workers=workers)
+    resumed.load_state_dict(state)
+    assert list(resumed) == []
 
 
 def test_figures_without_workers() -> None:

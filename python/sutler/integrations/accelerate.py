@@ -22,6 +22,9 @@ from sutler.loader import Loader
 
 __all__ = ["PreparedLoader", "prepare"]
 
+#: Comes from an iterator where there is no further batch, which may be anything.
+_END = object()
+
 
 def prepare(
     accelerator: Any, loader: Loader, *, names: Sequence[str] | None = None, checkpoint: bool = True
@@ -103,6 +106,8 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         self.batch_size = None if streams else loader.batch_size
         self.drop_last = loader.drop_last and not streams
         self.collate_fn = _as_it_is
+        # What it draws a seed from, for workers that it has not; the loader has drawn one for those that there are.
+        self.generator = torch.Generator()
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -131,10 +136,17 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         self.begin()
         left = self._batches_left()
         try:
-            for batch in iterator:
+            batch = next(iterator, _END)
+            while batch is not _END:
                 left -= 1
-                self.end_of_dataloader = (left if iterator.left is None else iterator.left) == 0
-                yield self._finish(batch, iterator)
+                latest = iterator.latest
+                last = (left if iterator.left is None else iterator.left) == 0
+                # Trainers that count batches do not ask for the end, and without it the workers would stay. What comes
+                # after the last batch is a sampler's that has more than it said.
+                following = next(iterator, _END) if last else None
+                self.end_of_dataloader = following is _END
+                yield self._finish(batch, latest)
+                batch = following if last else next(iterator, _END)
         finally:
             self.end()
 
@@ -143,7 +155,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
 
         Of the loader's own order the iterator knows, and of a sampler only once that is at its end.
         """
-        loader, state = self.loader, self.loader.state_dict()
+        loader, state = self.loader, self.state_dict()
         if loader._steps is not None:
             steps, size = length_of(loader._steps), loader._steps.batch_size
             unknown = steps is None or state["served"] is not None or (size is None and state["consumed"] > 0)
@@ -187,10 +199,10 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         """Whether the order and each rank's share of it are the loader's own, not a sampler's or a stream's."""
         return self.loader.state_dict()["sampling"] in ("shuffle", "sequential")
 
-    def _finish(self, batch: Any, iterator: Any) -> Any:
-        """The batch that an iterator has just delivered, as the trainer gets it."""
+    def _finish(self, batch: Any, latest: range) -> Any:
+        """A batch as the trainer gets it; `latest` is what it took of the epoch's order."""
         if self.end_of_dataloader:
-            self.remainder = self._rows_to_keep(iterator.latest)
+            self.remainder = self._rows_to_keep(latest)
         if self._device is not None:
             batch = send_to_device(batch, self._device)
         if self._names is None or isinstance(batch, dict):
@@ -208,8 +220,8 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands."""
-        return self.loader.state_dict()
+        """Where the loader stands: after an epoch's last batch at the next epoch, as in Accelerate's own loaders."""
+        return self.loader._state(by_length=True, stacklevel=2)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state."""
@@ -218,7 +230,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
     def from_step(self, step: int) -> Iterator[Any]:
         """The batches of the coming epoch from a step on; what comes before is not prepared where that can be."""
         loader, batches_to_drop = self.loader, 0
-        state = loader.state_dict()
+        state = self.state_dict()
         if loader.order != "strict":
             raise ValueError(
                 f"skip_first_batches cannot tell what was in the batches that it is to skip, as order={loader.order!r} "
@@ -230,10 +242,10 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         consumed = 0 if batches_to_drop else step * (loader.batch_size or 1) * ranks
         loader.load_state_dict({**state, "consumed": consumed, "drawn": None})
         self._agree_on_draws()
-        iterator = iter(loader)
+        iterator: Any = iter(loader)
         for _ in range(batches_to_drop):
             next(iterator)
-        return (self._finish(batch, iterator) for batch in iterator)
+        return (self._finish(batch, iterator.latest) for batch in iterator)
 
 
 def _generator_of(loader: Loader) -> torch.Generator | None:
@@ -308,7 +320,12 @@ class _BatchesByStep(_DatasetOf, torch.utils.data.Dataset[Any]):
     def __getitems__(self, steps: list[int]) -> Any:
         if self._batches is None:
             self._batches = self._prepared.from_step(steps[0])
-        return next(self._batches)
+        batch = next(self._batches)
+        if self._prepared.end_of_dataloader:
+            self._batches = (
+                None  # nobody asks for the end; so it is left here, and workers end that do not stay
+            )
+        return batch
 
 
 class _BatchesInTurn(_DatasetOf, torch.utils.data.IterableDataset[Any]):

@@ -118,9 +118,6 @@ def test_an_epoch_resumes_at_every_batch(tones: Path, order: Order, bucketed: bo
         with make() as loader:
             loader.load_state_dict(state)
             rest = [contents(batch) for batch in loader]
-        if stop == len(whole[1]):
-            assert sum(map(len, rest)) == 30, "the next epoch"
-            continue
         if order == "strict":
             assert done + rest == whole[1]
         both = [item for batch in done + rest for item in batch.items()]

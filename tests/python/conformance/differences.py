@@ -43,6 +43,18 @@ DIFFERENCES = {
         sutler="It is a `TypeError` when the loader is made, which names the argument.",
         reason="An argument that cannot work should be refused where it is written.",
     ),
+    "truth_values": Difference(
+        torch="`shuffle` and `in_order` go by their truth value, whatever they are; `shuffle='no'` shuffles.",
+        sutler="They are `True` or `False`, or the numbers 1 or 0; anything else is an error when the loader is made.",
+        reason="What can only be a mistake should be refused where it is written.",
+    ),
+    "mixed_types_in_workers": Difference(
+        torch="Tensors and arrays of different types in one batch get the type that holds them all without workers; "
+        "with workers that of the first, or a `TypeError` where it cannot hold the others.",
+        sutler="They get the type that holds them all, with and without workers.",
+        reason="A batch should depend neither on `num_workers` nor on which sample comes first, and nothing be rounded "
+        "unasked.",
+    ),
     "timeout_without_workers": Difference(
         torch="A `timeout` without workers is accepted and fails with an `AssertionError` when iteration begins.",
         sutler="It has no effect.",

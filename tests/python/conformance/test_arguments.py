@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, default_collate, default_convert
@@ -164,6 +165,21 @@ def test_arguments_of_a_wrong_type_are_type_errors(
     loader = load(Numbers(4), shuffle=True, **wrong)
     with pytest.raises(TypeError):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("name", ["shuffle", "in_order"])
+def test_what_may_be_true_or_false_may_be_a_number(
+    load: Callable[..., Any], differs: Callable[[str], bool], name: str
+) -> None:
+    for value in (0, 1, np.bool_(True)):
+        given: dict[str, Any] = {name: value}
+        assert sorted(flat(load(Numbers(4), num_workers=1, **given))) == [0, 1, 2, 3]
+    word: dict[str, Any] = {name: "no"}
+    if differs("truth_values"):
+        with pytest.raises((TypeError, ValueError), match=f"{name} should be a bool"):
+            load(Numbers(4), **word)
+        return
+    assert sorted(flat(load(Numbers(4), **word))) == [0, 1, 2, 3]
 
 
 def test_a_timeout_needs_workers(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:

@@ -87,6 +87,21 @@ def test_tensors_of_every_shape_are_stacked(collate: Callable[..., Any], shape: 
     assert all((batch[at] == at).all() for at in range(2))
 
 
+@pytest.mark.parametrize(
+    "make", [torch.tensor, lambda values, dtype: torch.tensor(values, dtype=dtype).numpy()]
+)
+def test_samples_of_different_types_get_one_that_holds_them_all(
+    load: Callable[..., Any], differs: Callable[[str], bool], make: Callable[..., Any]
+) -> None:
+    samples = [make([0.5], dtype=torch.float32), make([1 / 3], dtype=torch.float64)]
+    (batch,) = load(Listed(samples), batch_size=2)
+    assert batch.dtype == torch.float64
+    (from_worker,) = load(Listed(samples), batch_size=2, num_workers=1)
+    assert from_worker.dtype == (torch.float64 if differs("mixed_types_in_workers") else torch.float32)
+    if differs("mixed_types_in_workers"):
+        assert from_worker.tolist() == batch.tolist() == [[0.5], [1 / 3]]
+
+
 @pytest.mark.parametrize("dtype", ARRAY_TYPES)
 def test_arrays_become_tensors(collate: Callable[..., Any], dtype: str) -> None:
     batch = collate([np.array([[0, 1], [2, at]], dtype=dtype) for at in range(3)])

@@ -249,14 +249,19 @@ def test_ranks_may_be_padded_or_cut_to_equal_lengths(load: Callable[..., Any]) -
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("in_batches", [False, True])
 def test_what_a_sampler_draws_from_pytorch_s_generator_is_what_it_draws_for_pytorch(
-    load: Callable[..., Any], workers: int, own: bool
+    load: Callable[..., Any], workers: int, own: bool, in_batches: bool
 ) -> None:
     def draw(make: Callable[..., Any]) -> list[int]:
         torch.manual_seed(3)
         data = Numbers(12)
         options: dict[str, Any] = {"generator": generator(5)} if own else {}
-        loader = make(data, sampler=RandomSampler(data), batch_size=4, num_workers=workers, **options)
+        if in_batches:
+            options["batch_sampler"] = BatchSampler(RandomSampler(data), 4, False)
+        else:
+            options |= {"sampler": RandomSampler(data), "batch_size": 4}
+        loader = make(data, num_workers=workers, **options)
         return flat(loader) + flat(loader) + [int(torch.randint(1000, ()))]
 
     assert draw(load) == draw(torch.utils.data.DataLoader)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,54 @@ def test_skipping_batches_keeps_the_engine_and_the_epoch(
     plain.set_epoch(3)
     prepared.set_epoch(3)
     assert ids_of(prepared) == ids_of(plain)
+
+
+def draws_of(batches: Any) -> int:
+    """How many seeds going through batches draws from PyTorch's global generator."""
+    torch.manual_seed(0)
+    for _ in batches:
+        pass
+    after = torch.get_rng_state()
+    torch.manual_seed(0)
+    for draws in range(10):
+        if torch.equal(torch.get_rng_state(), after):
+            return draws
+        torch.empty((), dtype=torch.int64).random_()
+    raise AssertionError("something else was drawn, too")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_that_was_skipped_in_draws_and_ends_workers_as_a_whole_one(
+    accelerator: Any, workers: int
+) -> None:
+    prepared = prepare(accelerator, Loader(torch.arange(12), 4, shuffle=True, num_workers=workers))
+    assert [draws_of(prepared), draws_of(prepared)] == [1, 1]
+    rest = accelerate.skip_first_batches(prepared, 1)
+    assert draws_of(rest) == 1
+    assert multiprocessing.active_children() == []
+    assert [draws_of(prepared), draws_of(prepared)] == [1, 1]
+    assert draws_of(rest) == 1
+
+
+def test_workers_end_with_the_last_batch_for_trainers_that_count_batches(accelerator: Any) -> None:
+    loader = Loader(torch.arange(12), 4, num_workers=2)
+    for batches in (prepared := prepare(accelerator, loader), accelerate.skip_first_batches(prepared, 1)):
+        iterator = iter(batches)
+        for _ in range(len(batches)):
+            next(iterator)
+        assert multiprocessing.active_children() == []
+
+
+def test_a_sampler_that_has_more_than_it_said_is_gone_through(accelerator: Any) -> None:
+    class Understated(list[int]):
+        def __len__(self) -> int:
+            return 4
+
+    prepared = prepare(
+        accelerator, Loader(torch.arange(12), 4, sampler=Understated(range(12)), num_workers=0)
+    )
+    found = [(batch.tolist()[0], accelerator.gradient_state.end_of_dataloader) for batch in prepared]
+    assert found == [(0, False), (4, False), (8, False)]
 
 
 def test_a_prepared_loader_shows_the_dataset_and_the_sizes_that_programs_look_up(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sutler import Loader
 lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
 
 from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402 - only where there is Lightning
+from lightning.pytorch.utilities import CombinedLoader  # noqa: E402
 
 #: 41 photos in batches of 8.
 BATCHES = 6
@@ -91,16 +93,29 @@ def test_validation_and_its_sanity_check_see_the_validation_set(
     assert trainer.predict(model, validation) == whole
 
 
-@pytest.mark.parametrize("given_sampler", [False, True])
+SAMPLERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "shuffle": lambda _: {},
+    "distributed": lambda dataset: {
+        "shuffle": False,
+        "sampler": torch.utils.data.DistributedSampler(dataset, num_replicas=1, rank=0),
+    },
+    # Nobody can tell it the epoch.
+    "weighted": lambda dataset: {
+        "shuffle": False,
+        "sampler": torch.utils.data.WeightedRandomSampler(
+            [1.0] * len(dataset), len(dataset), generator=torch.Generator().manual_seed(3)
+        ),
+    },
+}
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("at_step", [1, 4, BATCHES, BATCHES + 2, 2 * BATCHES])
 def test_a_checkpoint_in_an_epoch_goes_on_with_its_exact_rest(
-    augmented: sutler.ImageFolder, tmp_path: Path, at_step: int, given_sampler: bool
+    augmented: sutler.ImageFolder, tmp_path: Path, at_step: int, sampler: str
 ) -> None:
     def train(model: Classifier, *callbacks: Any, checkpoint: str | None = None) -> Loader:
-        loader = loader_of(augmented)
-        if given_sampler:
-            sampler = torch.utils.data.DistributedSampler(augmented, num_replicas=1, rank=0)  # type: ignore[var-annotated]
-            loader = loader_of(augmented, shuffle=False, sampler=sampler)
+        loader = loader_of(augmented, **SAMPLERS[sampler](augmented))
         trainer_of(tmp_path, *callbacks, max_epochs=3).fit(model, loader, ckpt_path=checkpoint)
         return loader
 
@@ -114,6 +129,22 @@ def test_a_checkpoint_in_an_epoch_goes_on_with_its_exact_rest(
     assert resumed.trained == whole.trained[at_step:]
     assert resumed.pixels == whole.pixels[at_step:]
     torch.testing.assert_close(resumed.layer.weight, whole.layer.weight, rtol=0, atol=0)
+
+
+def test_looking_for_the_end_keeps_what_a_sampler_raises_for_its_batch() -> None:
+    def sampler() -> Iterator[int]:
+        yield 5
+        raise KeyError("no more")
+
+    loader = Loader(list(range(9)), sampler=sampler(), num_workers=0)
+    # Lightning's state after the last batch is of the next epoch. Which batch is the last only drawing tells.
+    combined = CombinedLoader(loader)
+    batches = iter(combined)
+    next(batches)
+    (state,) = combined._state_dicts()
+    assert (state["epoch"], state["consumed"]) == (0, 1)
+    with pytest.raises(KeyError, match="no more"):
+        next(batches)
 
 
 def test_a_checkpoint_at_the_end_of_a_shortened_epoch_goes_on_with_the_next(

@@ -27,9 +27,11 @@ class Classifier(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layer = torch.nn.Linear(3, 4)
+        #: Draws from the generator that seeds of workers are drawn from, too.
+        self.dropout = torch.nn.Dropout(0.2)
 
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        logits = self.layer(pixel_values.float().mean((2, 3)) / 255)
+        logits = self.dropout(self.layer(pixel_values.float().mean((2, 3)) / 255))
         return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
@@ -167,13 +169,14 @@ class Points(torch.utils.data.Dataset):  # type: ignore[type-arg]
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_datasets_in_python_keep_their_collator_and_resume_too(tmp_path: Path, workers: int) -> None:
-    arguments = {"dataloader_num_workers": workers, "num_train_epochs": 2}
+    arguments = {"dataloader_num_workers": workers, "num_train_epochs": 3}
     whole = trainer_of(tmp_path, Points(), save_strategy="steps", save_steps=4, **arguments)
     whole.train()
     resumed = trainer_of(tmp_path, Points(), **arguments)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
-    assert len(whole.trained) == 2 * BATCHES
+    assert len(whole.trained) == 3 * BATCHES
     assert resumed.trained == whole.trained[4:]
+    torch.testing.assert_close(resumed.model.layer.weight, whole.model.layer.weight, rtol=0, atol=0)
 
 
 def numbers_of(trained: list[tuple[int, int]]) -> list[int]:
