@@ -32,6 +32,7 @@ from sutler.analysis.report import Report
 from sutler.analysis.sutler_bench import SutlerBench
 from sutler.analysis.verifying import verified, without_transforms
 from sutler.loader import Loader
+from sutler.text import TextLines
 
 #: Of the memory that is free, what a recommended cache may take: trainers need some of it, too.
 MEMORY_FOR_CACHE = 0.8
@@ -107,10 +108,15 @@ def _analyze(
 ) -> Report:
     """The same with arguments that have been looked at."""
     begun = clock.monotonic()
-    if storage_mbps is not None and bench.kind != "native":
+    if storage_mbps is not None and not bench.throttles:
+        reads = (
+            "lines of text are read as pieces of files, which"
+            if bench.kind == "native"
+            else ("what a dataset written in Python reads")
+        )
         raise ValueError(
             "storage_mbps holds the storage of native datasets (sutler.ImageFolder, sutler.Manifest) to a rate; "
-            "what a dataset written in Python reads cannot be slowed down from here"
+            f"{reads} cannot be slowed down from here"
         )
     measurement = Measurement(
         bench,
@@ -137,7 +143,7 @@ def _analyze(
     if bench.in_turns and bench.workers > 1:
         warnings.append(doubts.IN_TURNS)
     if measurement.keeps_prepared:
-        warnings.append(doubts.CACHE_AS_IT_IS)
+        warnings.append(doubts.NATIVE_CACHE_AS_IT_IS if measurement.native else doubts.CACHE_AS_IT_IS)
     if isinstance(step, (int, float)):
         warnings += doubts.of_step(step, measured.step.value * measured.batch_samples)
     found = Interval(**facts["measured"])
@@ -304,6 +310,10 @@ def _limits(bench: Bench) -> list[str]:
             "The dataset is a stream: nobody knows its length, and it is always gone through from its beginning, so "
             "figures are of its first batches, and a second pass finds in the page cache what the first has read."
         )
+    if isinstance(bench.dataset, TextLines) and bench.kind == "native":
+        notes.append(doubts.LINES)
+        if bench.dataset.pack is not None and bench.loader.shuffle:
+            notes.append(doubts.PACKED_IN_ORDER)
     return notes
 
 

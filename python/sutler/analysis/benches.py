@@ -145,6 +145,8 @@ class Bench(ABC):
     whole_batches: bool
     #: The user's cache, in bytes.
     cache_bytes: int = 0
+    #: Whether what it reads can be held to a rate.
+    throttles: bool = False
     #: Whether an agent could prepare its samples, for several jobs.
     shareable: bool = False
     #: Whether workers are threads of one interpreter that runs Python in turn.

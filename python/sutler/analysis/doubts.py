@@ -40,6 +40,26 @@ CACHE_AS_IT_IS = (
 )
 
 
+#: Where a cache keeps what native threads have read of sound, volumes or text.
+NATIVE_CACHE_AS_IT_IS = (
+    "The cache was left as it is in all that was measured, P included. What a larger or smaller one would bring is "
+    "predicted for images only."
+)
+
+
+#: Where samples are pieces of files.
+LINES = (
+    "Samples are lines of text, which are read as pieces of large files. An analysis neither drops such files from the "
+    "page cache nor reads them whole, so they were read from wherever they are, most likely from memory: reading "
+    "counts as preparing, what storage alone delivers was not measured, and no other storage or cache is predicted or "
+    "tried. The first epoch over files that do not fit into memory may be slower than this."
+)
+PACKED_IN_ORDER = (
+    "Lines were packed in the order of the files, and not in that of an epoch that shuffles them: reading lines from "
+    "all over the files may take longer."
+)
+
+
 #: Where other jobs and other machines cannot help as things are.
 ALONE = (
     "Jobs share what an agent prepares (`sutler serve`), and an agent prepares native datasets, such as "

@@ -528,7 +528,8 @@ class Measurement:
         bench = self.bench
         fetched = series["real+step"].seconds()
         # Where nobody knows the files, both passes are the same, and no difference between them means anything.
-        prepared = series["memory+step"].seconds() if self.native or self.pages.known else fetched
+        from_memory = "memory" if self.keeps or self.pages.known else "real"
+        prepared = series[f"{from_memory}+step"].seconds()
         if self.step.is_none:
             unlimited = Interval(1e9, 1e9, 1e9)
             rates = {"G": Rate("G", unlimited, 0, 0, None, None, "No step was given: it is no limit.")}
@@ -558,7 +559,7 @@ class Measurement:
             handed=handed.value,
             prepared=prepared.value,
             fetched=fetched.value,
-            alone=(series["memory"].seconds().value, series["real"].seconds().value)
+            alone=(series[from_memory].seconds().value, series["real"].seconds().value)
             if bench.workers
             else None,
         )

@@ -86,6 +86,8 @@ def storage_from_passes(
 ) -> None:
     """Storage from what the loader reaches with it: of somebody else's dataset no read can be made alone."""
     if not measurement.pages.known:
+        if measurement.native:
+            return  # samples are pieces of files, which the report says
         measurement.warnings.append(doubts.of_files(measurement.cut_short))
         if cold.bytes_read:
             measurement.warnings.append(

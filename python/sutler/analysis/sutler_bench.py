@@ -23,7 +23,7 @@ from sutler.cache import DEFAULT_SPLIT, Cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Failure
 from sutler.loader import Loader
-from sutler.testing import set_rate, throttled
+from sutler.testing import can_be_throttled, set_rate, throttled
 
 #: Storage that is no limit, for loaders whose samples are to be in memory.
 UNTHROTTLED = 1e15
@@ -107,13 +107,15 @@ class SutlerBench(Bench):
 
     def __init__(self, loader: Loader[Any]) -> None:
         self.loader = loader
-        self.dataset = loader.dataset
+        # Of a subset of a native dataset native threads prepare the samples as they do those of all of it.
+        self.dataset = dataset = loader._origin
         if loader._streams is not None:
             self.kind = "stream"
         else:
-            self.kind = "native" if isinstance(loader.dataset, NativeDataset) else "python"
-        place = getattr(loader.dataset, "root", None) or getattr(loader.dataset, "manifest", None)
-        self.name = f"{type(loader.dataset).__name__} {place}" if place else type(loader.dataset).__name__
+            self.kind = "native" if isinstance(dataset, NativeDataset) else "python"
+        self.throttles = self.kind == "native" and can_be_throttled(dataset)
+        place = getattr(dataset, "root", None) or getattr(dataset, "manifest", None)
+        self.name = f"{type(dataset).__name__} {place}" if place else type(dataset).__name__
         self.workers = max(1, loader.num_workers) if self.kind == "native" else loader.num_workers
         self.shareable = getattr(loader._origin, "served_by_agents", False)
         # Functions of the user's that collate run in workers, on whole batches.
@@ -126,6 +128,12 @@ class SutlerBench(Bench):
         if self.kind != "native":
             self.stay = loader.persistent_workers
             self.in_turns = runs_in_turns(loader.multiprocessing_context)
+
+    @property
+    def samples(self) -> int | None:
+        """How many samples the dataset has, or the subset of it, where that is known."""
+        selection = self.loader._selection
+        return super().samples if selection is None else len(selection.numbers)
 
     @property
     def has_agent(self) -> bool:
@@ -146,14 +154,15 @@ class SutlerBench(Bench):
         # A sampler of ours draws the same again whenever it is asked; one of the user's may not, so a copy is asked.
         own = loader._given_sampler is None and loader._given_batch_sampler is None
         if loader.batch_sampler is None:
-            sampler = loader.sampler if own else without_moving(loader.sampler, self.dataset)
+            sampler = loader.sampler if own else without_moving(loader.sampler, loader.dataset)
             drawn = [[index] for index in itertools.islice(iter(sampler), count)]
         else:
-            sampler = loader.batch_sampler if own else without_moving(loader.batch_sampler, self.dataset)
+            sampler = loader.batch_sampler if own else without_moving(loader.batch_sampler, loader.dataset)
             drawn = [list(batch) for batch in itertools.islice(iter(sampler), count)]
         if loader.batch_size is None:  # somebody else decides
             self.batch_size = max((len(batch) for batch in drawn), default=1)
-        return drawn
+        selection = loader._selection
+        return drawn if selection is None else [list(map(selection.number, batch)) for batch in drawn]
 
     def open(self, batches: Batches, config: Config) -> SutlerProbe:
         """A loader over these batches."""
@@ -162,7 +171,7 @@ class SutlerBench(Bench):
             dataset = without_transform(dataset, config.without)
         if config.ready is not None:
             dataset = config.ready
-        if config.storage_bytes_per_s is not None and isinstance(dataset, NativeDataset):
+        if config.storage_bytes_per_s is not None and self.throttles:
             dataset = throttled(dataset, config.storage_bytes_per_s)
         workers = self.workers if config.workers is None else config.workers
         arguments: dict[str, Any] = {
@@ -213,7 +222,7 @@ class SutlerBench(Bench):
             split = config.split or (self._cache.split if self._cache is not None else DEFAULT_SPLIT)
             arguments["cache"] = Cache(cache_bytes, split=split, policy=policy)
         probe.loader = _loader(dataset, arguments)
-        if isinstance(dataset, NativeDataset):
+        if self.throttles:
             probe.storage_bytes_per_s = config.storage_bytes_per_s
         return probe
 
