@@ -132,6 +132,10 @@ class Probe(ABC):
         """How long the trainer has waited for finished batches to arrive so far, where the loader keeps count."""
         return 0.0
 
+    def function_seconds(self) -> dict[str, float]:
+        """What functions of the user's have taken so far that run in the trainer's process beside workers, by name."""
+        return {}
+
 
 class Bench(ABC):
     """A user's loader, and how to rebuild it."""

@@ -33,6 +33,10 @@ OFF_MIN = 0.25
 START_MAX = 0.05
 
 
+#: Which part of the trainer's time functions in its process may take before that is worth a sentence.
+IN_TRAINER_MIN = 0.05
+
+
 #: Where a cache keeps what a dataset prepares.
 CACHE_AS_IT_IS = (
     "The cache keeps what the dataset prepares, so it spares preparation as well as reading. It was left as it is in "
@@ -247,6 +251,29 @@ def of_crowd(step_busy: float, workers: int, cores: int) -> list[str]:
         f"The step keeps a processor of this machine busy for {100 * step_busy:.0f} % of its time, and there are as "
         "many workers as cores: they get into each other's way, so together they do less than each does alone. How "
         "much less that is with other numbers of workers or cores, what-ifs do not know."
+    ]
+
+
+def of_functions(seconds: Mapping[str, float], sample_seconds: float, batch: float) -> list[str]:
+    """What functions in the trainer's process cost, by name and for each sample; with what a sample takes in training.
+
+    Examples:
+        >>> of_functions({"soften": 0.002}, 0.0025, 8)[0].partition(":")[0]
+        "soften runs in the trainer's process and takes 16 ms of the 20 ms that a batch takes"
+        >>> of_functions({"soften": 0.00001}, 0.0025, 8)
+        []
+    """
+    taken = sum(seconds.values())
+    if taken < IN_TRAINER_MIN * sample_seconds:
+        return []
+    runs, takes = ("runs", "takes") if len(seconds) == 1 else ("run", "together take")
+    it = "it" if len(seconds) == 1 else "them"
+    return [
+        f"{' and '.join(seconds)} {runs} in the trainer's process and {takes} {duration(taken * batch)} of the "
+        f"{duration(sample_seconds * batch)} that a batch takes: native threads run no Python. Neither more workers "
+        f"nor more cores make {it} faster. To have worker processes do it, pass a dataset written in Python whose "
+        "__getitem__ returns a sample of this one, with num_workers; or use transforms of sutler.transforms, and no "
+        "collate_fn where samples have one size. The guide on slow samples shows how."
     ]
 
 

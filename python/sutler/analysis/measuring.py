@@ -95,6 +95,8 @@ class Phase:
     work_seconds: float = 0.0
     #: Seconds that the trainer waited for finished batches to arrive, where the loader keeps count.
     transport_seconds: float = 0.0
+    #: Seconds that each function of the user's took in the trainer's process, beside workers, by its name.
+    function_seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -506,6 +508,7 @@ class Measurement:
         phase.prepare()
         before, work = device_bytes(), processor_seconds() + processor_waits()
         asked, waited = phase.probe.storage_bytes(), phase.probe.transport_seconds()
+        in_functions = phase.probe.function_seconds()
         sizes = (phase.sizes or self.sizes) * phase.repeats
         each = len(phase.sizes or self.sizes)
         count = counted(each, self._team(phase.workers), phase.probe.ahead, phase.repeats)
@@ -515,6 +518,9 @@ class Measurement:
         # Work that others keep from a processor is work all the same: more workers would not get it done sooner.
         phase.work_seconds += max(0.0, processor_seconds() + processor_waits() - work)
         phase.transport_seconds += phase.probe.transport_seconds() - waited
+        for name, seconds in phase.probe.function_seconds().items():
+            taken = seconds - in_functions.get(name, 0.0)
+            phase.function_seconds[name] = phase.function_seconds.get(name, 0.0) + taken
         phase.last = done
         read = None if before is None or after is None else after - before
         if self.storage is not None and asked is not None:
@@ -590,6 +596,13 @@ class Measurement:
             "stalls": dict(zip(CAUSES, shares, strict=True)),
             "memory_bytes": 0.0,
         }
+        in_trainer = {
+            name: seconds / max(1, phases["memory"].served)
+            for name, seconds in phases["memory"].function_seconds.items()
+        }
+        if in_trainer:
+            facts["in_trainer_s"] = sum(in_trainer.values())
+            self.warnings += doubts.of_functions(in_trainer, fetched.value, sum(self.sizes) / len(self.sizes))
         facts["cache_bytes"] = self.cached * facts["samples"] * facts["kept_bytes"]
         if self.keeps:
             storage_and_cache(self, facts, rates, phases["memory"].probe)

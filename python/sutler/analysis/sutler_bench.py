@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sutler import _sutler
+from sutler._functions import FunctionTimes, Timed
 from sutler._threads import runs_in_turns, wants_threads
 from sutler.analysis.benches import (
     Batches,
@@ -36,6 +37,11 @@ class SutlerProbe(Probe):
     loader: Loader[Any]
     #: What its storage is held to.
     storage_bytes_per_s: float | None = None
+
+    def __init__(self, drawn: list[Any]) -> None:
+        super().__init__(drawn)
+        #: Of functions that the loader itself does not time.
+        self.function_times = FunctionTimes()
 
     def fill(self, batches: Batches) -> None:
         """Goes through these batches once, as fast as storage can be read."""
@@ -100,6 +106,13 @@ class SutlerProbe(Probe):
         """How long the trainer has waited for finished batches to arrive so far."""
         waited: float = self.loader.stats()["stalls"]["transport"]
         return waited
+
+    def function_seconds(self) -> dict[str, float]:
+        """What functions of the user's have taken so far that run in this process, while native threads prepare."""
+        taken = self.function_times.seconds()
+        for name, seconds in self.loader._function_times.seconds().items():
+            taken[name] = taken.get(name, 0.0) + seconds
+        return taken
 
 
 class SutlerBench(Bench):
@@ -221,10 +234,24 @@ class SutlerBench(Bench):
             policy = self._cache.policy if self._cache is not None else "pinned"
             split = config.split or (self._cache.split if self._cache is not None else DEFAULT_SPLIT)
             arguments["cache"] = Cache(cache_bytes, split=split, policy=policy)
+        if self.kind == "native":
+            dataset = _with_timed_labels(dataset, probe.function_times)
+            if loader.collate_fn is not None:
+                arguments["collate_fn"] = Timed(loader.collate_fn, probe.function_times)
         probe.loader = _loader(dataset, arguments)
         if self.throttles:
             probe.storage_bytes_per_s = config.storage_bytes_per_s
         return probe
+
+
+def _with_timed_labels(dataset: NativeDataset, times: FunctionTimes) -> NativeDataset:
+    """The same dataset, whose function on labels is timed, if it has one."""
+    if dataset.target_transform is None:
+        return dataset
+    timed = object.__new__(type(dataset))
+    vars(timed).update(vars(dataset))  # not `copy.copy`, which would list the files again
+    timed.target_transform = Timed(dataset.target_transform, times)
+    return timed
 
 
 def _loader(dataset: Any, arguments: dict[str, Any]) -> Loader[Any]:
