@@ -17,6 +17,7 @@ from typing import Any, Literal
 from sutler import _generators
 from sutler.analysis import doubts
 from sutler.analysis.dealing import in_batches, shuffled
+from sutler.analysis.passes import in_fresh_containers
 from sutler.analysis.proof import drop_from_page_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Failure
@@ -28,7 +29,8 @@ Batches = list[list[Any]]
 class ReadySamples:
     """A dataset whose samples have been prepared before, so that only handing them over is left to do.
 
-    All batches are made of the same few samples, as handing over takes as long for any.
+    All batches are made of the same few samples, as handing over takes as long for any. Where they are ``lent`` to the
+    step itself, and not copied on their way to it, they are in other containers each time.
 
     Examples:
         >>> ready = ReadySamples(["a", "b"], [[7, 8], [9]])
@@ -36,15 +38,17 @@ class ReadySamples:
         ('a', 'b', 'a', 3)
     """
 
-    def __init__(self, samples: list[Any], batches: Batches) -> None:
+    def __init__(self, samples: list[Any], batches: Batches, *, lent: bool = False) -> None:
         indices = (index for batch in batches for index in batch)
+        self._lent = lent
         self._samples = {index: samples[place % len(samples)] for place, index in enumerate(indices)}
 
     def __len__(self) -> int:
         return len(self._samples)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._samples[index]
+        sample = self._samples[index]
+        return in_fresh_containers(sample) if self._lent else sample
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from sutler.analysis.passes import (
     Step,
     batch_length,
     counted,
+    in_fresh_containers,
     plain,
     repeat,
     run_pass,
@@ -416,7 +417,9 @@ class Measurement:
         """Samples that are ready, where a dataset written in Python can be exchanged for them."""
         if self.native or self.streams or not self._ready:
             return None
-        probe = self.open(self._stack, Config(ready=ReadySamples(self._ready, self.batches)))
+        probe = self.open(
+            self._stack, Config(ready=ReadySamples(self._ready, self.batches, lent=self.bench.in_process))
+        )
         self._go_through(probe)
         return probe
 
@@ -479,21 +482,22 @@ class Measurement:
         if self.step.seconds is not None:
             return self.step.seconds
         for _ in range(STEPS_WARMING_UP):
-            self.step(self.batch)
+            self.step(in_fresh_containers(self.batch))
         self.step.settle()
         started = time.perf_counter()
         for _ in range(STEPS_WARMING_UP):
-            self.step(self.batch)
+            self.step(in_fresh_containers(self.batch))
         self.step.settle()
         return (time.perf_counter() - started) / STEPS_WARMING_UP
 
     def _step_alone(self, series: Series) -> None:
         """The step on a batch that is there: as many times as there are batches, up to a few seconds of it."""
+        batches = [in_fresh_containers(self.batch) for _ in self.sizes]
         samples, started = 0, time.perf_counter()
         self.step.settle()
         first, work = time.perf_counter(), time.process_time()
-        for count, size in enumerate(self.sizes):
-            self.step(self.batch)
+        for count, (size, batch) in enumerate(zip(self.sizes, batches, strict=True)):
+            self.step(batch)
             samples += size
             if count >= 4 and time.perf_counter() - started > self.seconds / 24:
                 break

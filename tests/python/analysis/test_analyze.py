@@ -228,6 +228,36 @@ def test_a_real_step_gets_the_loaders_batches(forty_photos: Path) -> None:
     assert set(seen) == {(4, 3, 32, 32)}
 
 
+class Sentences:
+    """Samples as a tokenizer of transformers makes them, which a list keeps."""
+
+    def __init__(self) -> None:
+        self._samples = [{"ids": np.arange(3), "labels": (number, {"weight": 1.0})} for number in range(40)]
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        ids, labels = self._samples[index].values()
+        return {"ids": ids, "labels": (labels[0], dict(labels[1]))}
+
+
+@pytest.mark.parametrize("batch_size", [4, None])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("whose", ["pytorch", "sutler"])
+def test_a_step_may_take_its_batch_apart(whose: str, workers: int, batch_size: int | None) -> None:
+    torch_data = pytest.importorskip("torch.utils.data")
+    make = torch_data.DataLoader if whose == "pytorch" else sutler.Loader
+    loader = make(Sentences(), batch_size=batch_size, num_workers=workers)
+
+    def step(batch: dict[str, Any]) -> None:
+        _numbers, details = batch.pop("labels")
+        details.pop("weight")
+        assert list(batch) == ["ids"]
+
+    assert sutler.analyze(loader, step, time=BRIEF).rates["G"].passes >= 2
+
+
 @pytest.mark.parametrize(("good", "when"), [(0, "the first"), (9, "after 9 that went well")])
 def test_a_step_that_raises_is_said_to_be_the_step(good: int, when: str, forty_photos: Path) -> None:
     calls = itertools.count()
