@@ -56,8 +56,9 @@ def analyze(
 
     The same batches are trained on when they are simply there, when their samples are in memory, and when they come
     from where they really are, past the page cache; the differences are what the trainer waits for. The loader itself
-    is not touched: others like it are built and closed again. The random generators of Python, NumPy and PyTorch are
-    afterwards as they were before; what a real step does to its model stays done.
+    is not touched: others like it are built and closed again, with copies of its dataset and ``collate_fn`` where these
+    run in this process; what cannot be copied is used as it is, and the report says so. The random generators of
+    Python, NumPy and PyTorch are afterwards as they were before; what a real step does to its model stays done.
 
     Args:
         loader: A :class:`sutler.Loader` or a ``torch.utils.data.DataLoader``.
@@ -118,6 +119,7 @@ def _analyze(
             "storage_mbps holds the storage of native datasets (sutler.ImageFolder, sutler.Manifest) to a rate; "
             f"{reads} cannot be slowed down from here"
         )
+    not_copied = bench.use_copies()
     measurement = Measurement(
         bench,
         Step(0.0 if step is None else step),
@@ -137,7 +139,7 @@ def _analyze(
     questions = what_ifs.table(facts, bench.cache_bytes, advice.amounts)
     if measurement.keeps_prepared:
         questions.pop("cache", None)
-    warnings = longer + measured.warnings + _limits(bench)
+    warnings = longer + not_copied + measured.warnings + _limits(bench)
     if not bench.shareable:
         warnings.append(doubts.ALONE)
     if bench.in_turns and bench.workers > 1:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from sutler import _generators
 from sutler.analysis import doubts
+from sutler.analysis.copies import copies
 from sutler.analysis.dealing import in_batches, shuffled
 from sutler.analysis.passes import in_fresh_containers
 from sutler.analysis.proof import drop_from_page_cache
@@ -165,9 +166,19 @@ class Bench(ABC):
     reorders: bool = True
     #: Whether workers stay from epoch to epoch.
     stay: bool = True
+    #: The user's own, or copies of them, once there are some.
     dataset: Any
+    collate_fn: Any
     #: The user's own, which is never gone through.
     loader: Any
+
+    def use_copies(self) -> list[str]:
+        """From now on uses copies of what runs in this process, where there can be some; sentences say where not."""
+        if not self.in_process:
+            return []  # worker processes have copies anyway
+        found, notes = copies({"dataset": self.dataset, "collate_fn": self.collate_fn})
+        self.dataset, self.collate_fn = found["dataset"], found["collate_fn"]
+        return notes
 
     @abstractmethod
     def draw(self, count: int) -> Batches:

@@ -129,6 +129,20 @@ def used_up_stream(stream: Any) -> str:
     )
 
 
+def not_copied(name: str, why: str) -> str:
+    """What it means that something of the user's had to be used as it is.
+
+    Examples:
+        >>> not_copied("dataset", "it takes more than 1 GiB").partition(",")[0]
+        'The dataset could not be copied (it takes more than 1 GiB)'
+    """
+    return (
+        f"The {name} could not be copied ({why}), so the analysis has used the one that your "
+        "loader has, in this process. What that remembers from sample to sample or from epoch to epoch, such as a "
+        "random generator of its own, is not as it was."
+    )
+
+
 def few_batches(count: int) -> str:
     """Where there are hardly more batches than workers.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from sutler import _sutler
@@ -19,6 +20,7 @@ from sutler.analysis.benches import (
     without_moving,
     without_transform,
 )
+from sutler.analysis.copies import copies
 from sutler.analysis.files import WatchingWorker, with_files
 from sutler.cache import DEFAULT_SPLIT, Cache
 from sutler.datasets import NativeDataset
@@ -122,6 +124,7 @@ class SutlerBench(Bench):
         self.loader = loader
         # Of a subset of a native dataset native threads prepare the samples as they do those of all of it.
         self.dataset = dataset = loader._origin
+        self.collate_fn = loader.collate_fn
         if loader._streams is not None:
             self.kind = "stream"
         else:
@@ -141,6 +144,26 @@ class SutlerBench(Bench):
         if self.kind != "native":
             self.stay = loader.persistent_workers
             self.in_turns = runs_in_turns(loader.multiprocessing_context)
+
+    def use_copies(self) -> list[str]:
+        """The same of the functions that run in this process though native threads prepare."""
+        if self.kind != "native":
+            return super().use_copies()
+        dataset = self.dataset
+        mine = {
+            "collate_fn": self.collate_fn,
+            "target_transform": dataset.target_transform,
+            # The functions in it and those behind the native part of it are the same, and should stay so.
+            "transform": (dataset.transform, dataset.lowered.tail) if dataset.lowered.tail else None,
+        }
+        found, notes = copies(mine)
+        self.collate_fn = found["collate_fn"]
+        changes = {"target_transform": found["target_transform"]}
+        if found["transform"] is not None:
+            changes["transform"], tail = found["transform"]
+            changes["lowered"] = replace(dataset.lowered, tail=tail)
+        self.dataset = _changed(dataset, **changes)
+        return notes
 
     @property
     def samples(self) -> int | None:
@@ -189,7 +212,7 @@ class SutlerBench(Bench):
         workers = self.workers if config.workers is None else config.workers
         arguments: dict[str, Any] = {
             "num_workers": workers,
-            "collate_fn": loader.collate_fn,
+            "collate_fn": self.collate_fn,
             "pin_memory": loader.pin_memory,
             "timeout": loader.timeout,
             "worker_init_fn": loader.worker_init_fn,
@@ -235,23 +258,22 @@ class SutlerBench(Bench):
             split = config.split or (self._cache.split if self._cache is not None else DEFAULT_SPLIT)
             arguments["cache"] = Cache(cache_bytes, split=split, policy=policy)
         if self.kind == "native":
-            dataset = _with_timed_labels(dataset, probe.function_times)
-            if loader.collate_fn is not None:
-                arguments["collate_fn"] = Timed(loader.collate_fn, probe.function_times)
+            if dataset.target_transform is not None:
+                timed = Timed(dataset.target_transform, probe.function_times)
+                dataset = _changed(dataset, target_transform=timed)
+            if self.collate_fn is not None:
+                arguments["collate_fn"] = Timed(self.collate_fn, probe.function_times)
         probe.loader = _loader(dataset, arguments)
         if self.throttles:
             probe.storage_bytes_per_s = config.storage_bytes_per_s
         return probe
 
 
-def _with_timed_labels(dataset: NativeDataset, times: FunctionTimes) -> NativeDataset:
-    """The same dataset, whose function on labels is timed, if it has one."""
-    if dataset.target_transform is None:
-        return dataset
-    timed = object.__new__(type(dataset))
-    vars(timed).update(vars(dataset))  # not `copy.copy`, which would list the files again
-    timed.target_transform = Timed(dataset.target_transform, times)
-    return timed
+def _changed(dataset: NativeDataset, **changes: Any) -> NativeDataset:
+    """The same dataset with other functions."""
+    other = object.__new__(type(dataset))
+    vars(other).update(vars(dataset) | changes)  # not `copy.copy`, which would list the files again
+    return other
 
 
 def _loader(dataset: Any, arguments: dict[str, Any]) -> Loader[Any]:

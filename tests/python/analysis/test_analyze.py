@@ -232,7 +232,9 @@ class Sentences:
     """Samples as a tokenizer of transformers makes them, which a list keeps."""
 
     def __init__(self) -> None:
-        self._samples = [{"ids": np.arange(3), "labels": (number, {"weight": 1.0})} for number in range(40)]
+        self._samples: list[dict[str, Any]] = [
+            {"ids": np.arange(3), "labels": (number, {"weight": 1.0})} for number in range(40)
+        ]
 
     def __len__(self) -> int:
         return len(self._samples)
