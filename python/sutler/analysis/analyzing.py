@@ -7,6 +7,7 @@ import math
 import time as clock
 from collections.abc import Callable
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 from warnings import warn
 
@@ -40,6 +41,10 @@ MEMORY_FOR_CACHE = 0.8
 _LOADER_CALL = "sutler.Loader(..., "
 #: Where a loader prepares more than this many times what the trainer takes, no transform is worth leaving out.
 AMPLE = 2.0
+
+
+class LongAnalysisWarning(UserWarning):
+    """An analysis that takes longer than it was given."""
 
 
 def analyze(
@@ -94,8 +99,11 @@ def analyze(
         emulated = published(accelerator)
         step = emulated.step_seconds
     _check(step, batches, time, storage_mbps)
+    if isinstance(step, Real):
+        step = float(step)
     with keeping_random_state():
-        return _analyze(bench_for(loader), step, batches, emulated, verify, time, storage_mbps)
+        mbps = None if storage_mbps is None else float(storage_mbps)
+        return _analyze(bench_for(loader), step, batches, emulated, verify, float(time), mbps)
 
 
 def _analyze(
@@ -128,9 +136,11 @@ def _analyze(
         storage_bytes_per_s=None if storage_mbps is None else storage_mbps * 1e6,
         verify=verify,
     )
-    longer = doubts.of_length(time, measurement.least_seconds, len(measurement.sizes))
+    longer = doubts.of_length(
+        time, measurement.least_seconds, len(measurement.sizes), measurement.starting_seconds
+    )
     for sentence in longer:
-        warn(sentence, stacklevel=3)  # now, and not when it is over
+        warn(sentence, LongAnalysisWarning, stacklevel=3)  # now, and not when it is over
     measured = measurement.run()
     facts = measured.facts
     facts["memory_bytes"] = memory_free_bytes() * MEMORY_FOR_CACHE
@@ -195,7 +205,7 @@ def _check(step: Any, batches: Any, time: Any, storage_mbps: Any) -> None:
     """
     if step is not None and not callable(step) and not _is_number(step):
         raise TypeError(f"step should be a function of a batch, or a number of seconds, got {step!r}")
-    if isinstance(step, (int, float)) and not 0 <= step < 3600:
+    if _is_number(step) and not 0 <= step < 3600:
         raise ValueError(f"step should be a number of seconds from 0 to an hour, got {step!r}")
     if batches is not None and (isinstance(batches, bool) or not isinstance(batches, int) or batches < 1):
         raise ValueError(f"batches should be a positive number, got {batches!r}")
@@ -214,7 +224,7 @@ def _check(step: Any, batches: Any, time: Any, storage_mbps: Any) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)  # NumPy's numbers are real ones, too
 
 
 def _recommendation(measurement: Measurement, facts: dict[str, Any]) -> Recommendation:

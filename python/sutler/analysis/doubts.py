@@ -157,12 +157,14 @@ def few_batches(count: int) -> str:
     )
 
 
-def of_length(wanted: float, least: float, batches: int) -> list[str]:
-    """That an analysis takes longer than it was given.
+def of_length(wanted: float, least: float, batches: int, starting: float = 0.0) -> list[str]:
+    """That an analysis takes longer than it was given; and how much of that goes into starting workers.
 
     Examples:
         >>> of_length(2.0, 16.2, 14)[0].partition(":")[0]
         'The analysis is going to take about 16.2 s, and not 2 s'
+        >>> of_length(2.0, 16.2, 14, starting=8.0)[0].rpartition(". ")[2]
+        'Of all that, 8 s go into starting workers.'
         >>> of_length(20.0, 16.2, 14)
         []
     """
@@ -173,6 +175,7 @@ def of_length(wanted: float, least: float, batches: int) -> list[str]:
         "batches say little about the trainer's waits, each thing that is compared needs two passes over them, and a "
         "pass takes its time. What rests on two passes is not well known; it is better known after a longer analysis "
         "(time=)."
+        + (f" Of all that, {duration(starting)} go into starting workers." if starting > least / 4 else "")
     ]
 
 

@@ -188,6 +188,7 @@ class Measurement:
                 # the last do not count, and of the others it takes a few rounds to know a mean.
                 least = ROUNDS_TO_VERIFY * 2 * team + BATCHES_MIN
             sizes = []
+            opened = time.perf_counter()
             for batch in itertools.islice(probe.epoch(), limit):
                 sizes.append(batch_length(batch, bench.batch_size))
                 if count == 0:
@@ -205,14 +206,18 @@ class Measurement:
             if count == 0:
                 raise ValueError(doubts.nothing_good(failures, sum(map(len, drawn))))
             each = (time.perf_counter() - started) / max(1, count - 1)
+            # A worker takes longer for its first batch than all of them from one to the next.
+            start = max(0.0, started - opened - each * team)
         if step_seconds := self._step_seconds():
             fit = max(least, int(pass_seconds / max(step_seconds, each)))
             count = min(count, math.ceil(fit / team) * team)
         count = max(1, count - count % team) if count > team else count
         #: How many batches it takes to say something.
         self._enough = least
+        #: What it takes to start workers, as often as that is done.
+        self.starting_seconds = self._starts() * start
         #: What the analysis takes, roughly, if it is given hardly any time.
-        self.least_seconds = self._least(count, each, step_seconds)
+        self.least_seconds = self._least(count, each, step_seconds) + self.starting_seconds
         self.batches = self._good(drawn, count, failures)
         self.sizes = [len(batch) for batch in self.batches] or sizes[:count]
         PROGRESS.info("looks at %d batches with %d samples", len(self.sizes), sum(self.sizes))
@@ -237,6 +242,17 @@ class Measurement:
             slower = min(workers, _sutler.usable_cores())
             seconds += (count + slower * ROUNDS_OF_ONE_WORKER * min(count, BATCHES_MIN // 2)) * each
         return seconds
+
+    def _starts(self) -> int:
+        """How many more times workers are started, where they are processes."""
+        if self.native or self.bench.in_process:
+            return 0
+        starts = 2  # for what is in memory, and for what is not
+        if not self.streams:
+            starts += 2  # to look at samples, and for those that are ready
+        if self.bench.workers > 1:
+            starts += 1  # a single one
+        return starts
 
     def _good(self, drawn: Batches, count: int, failures: list[Failure]) -> Batches:
         """So many of the drawn batches, without the samples that the loader leaves out."""

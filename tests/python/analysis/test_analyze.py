@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +300,25 @@ def test_wrong_arguments(
 ) -> None:
     with make_loader(forty_photos) as loader, pytest.raises(error, match=match):
         sutler.analyze(loader, **arguments)
+
+
+@pytest.mark.parametrize("step", [np.float32(0.002), np.int64(0), Fraction(1, 500)], ids=repr)
+def test_a_step_may_be_any_real_number(step: Any, forty_photos: Path) -> None:
+    fifty: Any = np.float32(50)
+    with make_loader(forty_photos) as loader:
+        found = sutler.analyze(loader, step, time=np.float64(BRIEF), storage_mbps=fifty)
+    assert json.loads(found.to_json())["subject"]["storage_mbps"] == 50.0
+    if step:
+        assert found.accelerator is not None
+        assert found.accelerator.step_seconds > 0.0019
+
+
+def test_the_start_of_workers_is_a_part_of_what_it_is_going_to_take() -> None:
+    loader = sutler.Loader(list(range(64)), 4, num_workers=1, multiprocessing_context="spawn")
+    with pytest.warns(UserWarning, match=r"Of all that, .* s go into starting workers") as said:
+        found = sutler.analyze(loader, 0.0, 8, time=0.1)
+    least = float(str(said[0].message).split()[7])
+    assert least < 2 * found.findings.seconds
 
 
 def test_what_is_no_loader_is_refused(forty_photos: Path, files: Path) -> None:
