@@ -280,7 +280,8 @@ def of_functions(seconds: Mapping[str, float], sample_seconds: float, batch: flo
         >>> of_functions({"soften": 0.00001}, 0.0025, 8)
         []
     """
-    taken = sum(seconds.values())
+    # Both are means of passes that scatter.
+    taken = min(sum(seconds.values()), sample_seconds)
     if taken < IN_TRAINER_MIN * sample_seconds:
         return []
     runs, takes = ("runs", "takes") if len(seconds) == 1 else ("run", "together take")

@@ -616,13 +616,12 @@ class Measurement:
             "stalls": dict(zip(CAUSES, shares, strict=True)),
             "memory_bytes": 0.0,
         }
-        in_trainer = {
-            name: seconds / max(1, phases["memory"].served)
-            for name, seconds in phases["memory"].function_seconds.items()
-        }
-        if in_trainer:
+        if in_trainer := _function_seconds(phases["memory"]):
             facts["in_trainer_s"] = sum(in_trainer.values())
-            self.warnings += doubts.of_functions(in_trainer, fetched.value, sum(self.sizes) / len(self.sizes))
+            in_training = _function_seconds(phases["real+step"])
+            self.warnings += doubts.of_functions(
+                in_training, fetched.value, sum(self.sizes) / len(self.sizes)
+            )
         facts["cache_bytes"] = self.cached * facts["samples"] * facts["kept_bytes"]
         if self.keeps:
             storage_and_cache(self, facts, rates, phases["memory"].probe)
@@ -719,6 +718,11 @@ class Measurement:
                 )
                 self.warnings.append(f"P: {note}")
         return Rate(name, series.rate(), len(series.values), series.samples, series.bytes_read, proven, note)
+
+
+def _function_seconds(phase: Phase) -> dict[str, float]:
+    """What each function takes for a sample in the trainer's process."""
+    return {name: seconds / max(1, phase.served) for name, seconds in phase.function_seconds.items()}
 
 
 def _nothing() -> None:
