@@ -219,6 +219,11 @@ def make_volumes(
         np.save(folder / f"case_{number:05}_y.npy", label[None].astype(np.uint8))
 
 
+def can_be_throttled(dataset: NativeDataset) -> bool:
+    """Whether :func:`throttled` takes this dataset: its samples are files, and not pieces of files."""
+    return isinstance(dataset._native, _sutler.Dataset)
+
+
 def throttled(dataset: _Dataset, bytes_per_s: float) -> _Dataset:
     """The same dataset on slower storage: all its reads together get no more than ``bytes_per_s``.
 
@@ -226,6 +231,7 @@ def throttled(dataset: _Dataset, bytes_per_s: float) -> _Dataset:
     as the storage there.
 
     Raises:
+        TypeError: Its samples are lines of text, which are read as pieces of files.
         ValueError: The rate is not a positive number.
 
     Examples:
@@ -235,6 +241,11 @@ def throttled(dataset: _Dataset, bytes_per_s: float) -> _Dataset:
         >>> len(throttled(sutler.ImageFolder(folder), 20e6))
         4
     """
+    if not can_be_throttled(dataset):
+        raise TypeError(
+            f"what {type(dataset).__name__} reads cannot be held to a rate, as its samples are pieces of files; "
+            "datasets of whole files, such as sutler.ImageFolder, can be throttled"
+        )
     slower = object.__new__(type(dataset))
     vars(slower).update(vars(dataset))  # not `copy.copy`, which would list the files again
     slower._native = dataset._native.throttled(bytes_per_s)

@@ -7,6 +7,7 @@ import math
 import time as clock
 from collections.abc import Callable
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 from warnings import warn
 
@@ -32,6 +33,7 @@ from sutler.analysis.report import Report
 from sutler.analysis.sutler_bench import SutlerBench
 from sutler.analysis.verifying import verified, without_transforms
 from sutler.loader import Loader
+from sutler.text import TextLines
 
 #: Of the memory that is free, what a recommended cache may take: trainers need some of it, too.
 MEMORY_FOR_CACHE = 0.8
@@ -39,6 +41,10 @@ MEMORY_FOR_CACHE = 0.8
 _LOADER_CALL = "sutler.Loader(..., "
 #: Where a loader prepares more than this many times what the trainer takes, no transform is worth leaving out.
 AMPLE = 2.0
+
+
+class LongAnalysisWarning(UserWarning):
+    """An analysis that takes longer than it was given."""
 
 
 def analyze(
@@ -55,8 +61,9 @@ def analyze(
 
     The same batches are trained on when they are simply there, when their samples are in memory, and when they come
     from where they really are, past the page cache; the differences are what the trainer waits for. The loader itself
-    is not touched: others like it are built and closed again. The random generators of Python, NumPy and PyTorch are
-    afterwards as they were before; what a real step does to its model stays done.
+    is not touched: others like it are built and closed again, with copies of its dataset and ``collate_fn`` where these
+    run in this process; what cannot be copied is used as it is, and the report says so. The random generators of
+    Python, NumPy and PyTorch are afterwards as they were before; what a real step does to its model stays done.
 
     Args:
         loader: A :class:`sutler.Loader` or a ``torch.utils.data.DataLoader``.
@@ -92,8 +99,11 @@ def analyze(
         emulated = published(accelerator)
         step = emulated.step_seconds
     _check(step, batches, time, storage_mbps)
+    if isinstance(step, Real):
+        step = float(step)
     with keeping_random_state():
-        return _analyze(bench_for(loader), step, batches, emulated, verify, time, storage_mbps)
+        mbps = None if storage_mbps is None else float(storage_mbps)
+        return _analyze(bench_for(loader), step, batches, emulated, verify, float(time), mbps)
 
 
 def _analyze(
@@ -107,11 +117,17 @@ def _analyze(
 ) -> Report:
     """The same with arguments that have been looked at."""
     begun = clock.monotonic()
-    if storage_mbps is not None and bench.kind != "native":
+    if storage_mbps is not None and not bench.throttles:
+        reads = (
+            "lines of text are read as pieces of files, which"
+            if bench.kind == "native"
+            else ("what a dataset written in Python reads")
+        )
         raise ValueError(
             "storage_mbps holds the storage of native datasets (sutler.ImageFolder, sutler.Manifest) to a rate; "
-            "what a dataset written in Python reads cannot be slowed down from here"
+            f"{reads} cannot be slowed down from here"
         )
+    not_copied = bench.use_copies()
     measurement = Measurement(
         bench,
         Step(0.0 if step is None else step),
@@ -120,9 +136,11 @@ def _analyze(
         storage_bytes_per_s=None if storage_mbps is None else storage_mbps * 1e6,
         verify=verify,
     )
-    longer = doubts.of_length(time, measurement.least_seconds, len(measurement.sizes))
+    longer = doubts.of_length(
+        time, measurement.least_seconds, len(measurement.sizes), measurement.starting_seconds
+    )
     for sentence in longer:
-        warn(sentence, stacklevel=3)  # now, and not when it is over
+        warn(sentence, LongAnalysisWarning, stacklevel=3)  # now, and not when it is over
     measured = measurement.run()
     facts = measured.facts
     facts["memory_bytes"] = memory_free_bytes() * MEMORY_FOR_CACHE
@@ -131,13 +149,13 @@ def _analyze(
     questions = what_ifs.table(facts, bench.cache_bytes, advice.amounts)
     if measurement.keeps_prepared:
         questions.pop("cache", None)
-    warnings = longer + measured.warnings + _limits(bench)
+    warnings = longer + not_copied + measured.warnings + _limits(bench)
     if not bench.shareable:
         warnings.append(doubts.ALONE)
     if bench.in_turns and bench.workers > 1:
         warnings.append(doubts.IN_TURNS)
     if measurement.keeps_prepared:
-        warnings.append(doubts.CACHE_AS_IT_IS)
+        warnings.append(doubts.NATIVE_CACHE_AS_IT_IS if measurement.native else doubts.CACHE_AS_IT_IS)
     if isinstance(step, (int, float)):
         warnings += doubts.of_step(step, measured.step.value * measured.batch_samples)
     found = Interval(**facts["measured"])
@@ -187,7 +205,7 @@ def _check(step: Any, batches: Any, time: Any, storage_mbps: Any) -> None:
     """
     if step is not None and not callable(step) and not _is_number(step):
         raise TypeError(f"step should be a function of a batch, or a number of seconds, got {step!r}")
-    if isinstance(step, (int, float)) and not 0 <= step < 3600:
+    if _is_number(step) and not 0 <= step < 3600:
         raise ValueError(f"step should be a number of seconds from 0 to an hour, got {step!r}")
     if batches is not None and (isinstance(batches, bool) or not isinstance(batches, int) or batches < 1):
         raise ValueError(f"batches should be a positive number, got {batches!r}")
@@ -206,7 +224,7 @@ def _check(step: Any, batches: Any, time: Any, storage_mbps: Any) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)  # NumPy's numbers are real ones, too
 
 
 def _recommendation(measurement: Measurement, facts: dict[str, Any]) -> Recommendation:
@@ -304,6 +322,10 @@ def _limits(bench: Bench) -> list[str]:
             "The dataset is a stream: nobody knows its length, and it is always gone through from its beginning, so "
             "figures are of its first batches, and a second pass finds in the page cache what the first has read."
         )
+    if isinstance(bench.dataset, TextLines) and bench.kind == "native":
+        notes.append(doubts.LINES)
+        if bench.dataset.pack is not None and bench.loader.shuffle:
+            notes.append(doubts.PACKED_IN_ORDER)
     return notes
 
 

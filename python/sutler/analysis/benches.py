@@ -16,7 +16,9 @@ from typing import Any, Literal
 
 from sutler import _generators
 from sutler.analysis import doubts
+from sutler.analysis.copies import copies
 from sutler.analysis.dealing import in_batches, shuffled
+from sutler.analysis.passes import in_fresh_containers
 from sutler.analysis.proof import drop_from_page_cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Failure
@@ -28,7 +30,8 @@ Batches = list[list[Any]]
 class ReadySamples:
     """A dataset whose samples have been prepared before, so that only handing them over is left to do.
 
-    All batches are made of the same few samples, as handing over takes as long for any.
+    All batches are made of the same few samples, as handing over takes as long for any. Where they are ``lent`` to the
+    step itself, and not copied on their way to it, they are in other containers each time.
 
     Examples:
         >>> ready = ReadySamples(["a", "b"], [[7, 8], [9]])
@@ -36,15 +39,17 @@ class ReadySamples:
         ('a', 'b', 'a', 3)
     """
 
-    def __init__(self, samples: list[Any], batches: Batches) -> None:
+    def __init__(self, samples: list[Any], batches: Batches, *, lent: bool = False) -> None:
         indices = (index for batch in batches for index in batch)
+        self._lent = lent
         self._samples = {index: samples[place % len(samples)] for place, index in enumerate(indices)}
 
     def __len__(self) -> int:
         return len(self._samples)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._samples[index]
+        sample = self._samples[index]
+        return in_fresh_containers(sample) if self._lent else sample
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,10 @@ class Probe(ABC):
         """How long the trainer has waited for finished batches to arrive so far, where the loader keeps count."""
         return 0.0
 
+    def function_seconds(self) -> dict[str, float]:
+        """What functions of the user's have taken so far that run in the trainer's process beside workers, by name."""
+        return {}
+
 
 class Bench(ABC):
     """A user's loader, and how to rebuild it."""
@@ -145,6 +154,8 @@ class Bench(ABC):
     whole_batches: bool
     #: The user's cache, in bytes.
     cache_bytes: int = 0
+    #: Whether what it reads can be held to a rate.
+    throttles: bool = False
     #: Whether an agent could prepare its samples, for several jobs.
     shareable: bool = False
     #: Whether workers are threads of one interpreter that runs Python in turn.
@@ -155,9 +166,19 @@ class Bench(ABC):
     reorders: bool = True
     #: Whether workers stay from epoch to epoch.
     stay: bool = True
+    #: The user's own, or copies of them, once there are some.
     dataset: Any
+    collate_fn: Any
     #: The user's own, which is never gone through.
     loader: Any
+
+    def use_copies(self) -> list[str]:
+        """From now on uses copies of what runs in this process, where there can be some; sentences say where not."""
+        if not self.in_process:
+            return []  # worker processes have copies anyway
+        found, notes = copies({"dataset": self.dataset, "collate_fn": self.collate_fn})
+        self.dataset, self.collate_fn = found["dataset"], found["collate_fn"]
+        return notes
 
     @abstractmethod
     def draw(self, count: int) -> Batches:

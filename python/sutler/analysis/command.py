@@ -14,7 +14,7 @@ from typing import Any
 
 from sutler import transforms
 from sutler.analysis.accelerators import accelerator
-from sutler.analysis.analyzing import analyze
+from sutler.analysis.analyzing import LongAnalysisWarning, analyze
 from sutler.analysis.places import writable
 from sutler.analysis.terminal import show
 from sutler.datasets import ImageFolder, Manifest, NativeDataset
@@ -48,10 +48,20 @@ def run(request: str) -> str | None:
         with warnings.catch_warnings():
             # What is worth knowing about the figures stands in the report.
             warnings.simplefilter("ignore")
+            # But that it takes long is to be known while it does.
+            warnings.simplefilter("always", LongAnalysisWarning)
+            warnings.showwarning = _tell
             _run(arguments)
     except (OSError, TypeError, ValueError, RuntimeError, SutlerError) as error:
         return str(error) or type(error).__name__
     return None
+
+
+def _tell(message: Warning | str, *_where: object, **_more: object) -> None:
+    """A warning as a person at a terminal reads it: without the line of code that it came from."""
+    bar = "\r\033[K" if sys.stderr.isatty() else ""
+    sys.stderr.write(f"{bar}{message}\n")
+    sys.stderr.flush()
 
 
 def _check(arguments: dict[str, Any]) -> None:

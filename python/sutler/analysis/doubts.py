@@ -33,10 +33,34 @@ OFF_MIN = 0.25
 START_MAX = 0.05
 
 
+#: Which part of the trainer's time functions in its process may take before that is worth a sentence.
+IN_TRAINER_MIN = 0.05
+
+
 #: Where a cache keeps what a dataset prepares.
 CACHE_AS_IT_IS = (
     "The cache keeps what the dataset prepares, so it spares preparation as well as reading. It was left as it is in "
     "all that was measured, P included, and what a larger or smaller one would bring is not predicted."
+)
+
+
+#: Where a cache keeps what native threads have read of sound, volumes or text.
+NATIVE_CACHE_AS_IT_IS = (
+    "The cache was left as it is in all that was measured, P included. What a larger or smaller one would bring is "
+    "predicted for images only."
+)
+
+
+#: Where samples are pieces of files.
+LINES = (
+    "Samples are lines of text, which are read as pieces of large files. An analysis neither drops such files from the "
+    "page cache nor reads them whole, so they were read from wherever they are, most likely from memory: reading "
+    "counts as preparing, what storage alone delivers was not measured, and no other storage or cache is predicted or "
+    "tried. The first epoch over files that do not fit into memory may be slower than this."
+)
+PACKED_IN_ORDER = (
+    "Lines were packed in the order of the files, and not in that of an epoch that shuffles them: reading lines from "
+    "all over the files may take longer."
 )
 
 
@@ -105,6 +129,20 @@ def used_up_stream(stream: Any) -> str:
     )
 
 
+def not_copied(name: str, why: str) -> str:
+    """What it means that something of the user's had to be used as it is.
+
+    Examples:
+        >>> not_copied("dataset", "it takes more than 1 GiB").partition(",")[0]
+        'The dataset could not be copied (it takes more than 1 GiB)'
+    """
+    return (
+        f"The {name} could not be copied ({why}), so the analysis has used the one that your "
+        "loader has, in this process. What that remembers from sample to sample or from epoch to epoch, such as a "
+        "random generator of its own, is not as it was."
+    )
+
+
 def few_batches(count: int) -> str:
     """Where there are hardly more batches than workers.
 
@@ -119,12 +157,14 @@ def few_batches(count: int) -> str:
     )
 
 
-def of_length(wanted: float, least: float, batches: int) -> list[str]:
-    """That an analysis takes longer than it was given.
+def of_length(wanted: float, least: float, batches: int, starting: float = 0.0) -> list[str]:
+    """That an analysis takes longer than it was given; and how much of that goes into starting workers.
 
     Examples:
         >>> of_length(2.0, 16.2, 14)[0].partition(":")[0]
         'The analysis is going to take about 16.2 s, and not 2 s'
+        >>> of_length(2.0, 16.2, 14, starting=8.0)[0].rpartition(". ")[2]
+        'Of all that, 8 s go into starting workers.'
         >>> of_length(20.0, 16.2, 14)
         []
     """
@@ -135,6 +175,7 @@ def of_length(wanted: float, least: float, batches: int) -> list[str]:
         "batches say little about the trainer's waits, each thing that is compared needs two passes over them, and a "
         "pass takes its time. What rests on two passes is not well known; it is better known after a longer analysis "
         "(time=)."
+        + (f" Of all that, {duration(starting)} go into starting workers." if starting > least / 4 else "")
     ]
 
 
@@ -227,6 +268,30 @@ def of_crowd(step_busy: float, workers: int, cores: int) -> list[str]:
         f"The step keeps a processor of this machine busy for {100 * step_busy:.0f} % of its time, and there are as "
         "many workers as cores: they get into each other's way, so together they do less than each does alone. How "
         "much less that is with other numbers of workers or cores, what-ifs do not know."
+    ]
+
+
+def of_functions(seconds: Mapping[str, float], sample_seconds: float, batch: float) -> list[str]:
+    """What functions in the trainer's process cost, by name and for each sample; with what a sample takes in training.
+
+    Examples:
+        >>> of_functions({"soften": 0.002}, 0.0025, 8)[0].partition(":")[0]
+        "soften runs in the trainer's process and takes 16 ms of the 20 ms that a batch takes"
+        >>> of_functions({"soften": 0.00001}, 0.0025, 8)
+        []
+    """
+    # Both are means of passes that scatter.
+    taken = min(sum(seconds.values()), sample_seconds)
+    if taken < IN_TRAINER_MIN * sample_seconds:
+        return []
+    runs, takes = ("runs", "takes") if len(seconds) == 1 else ("run", "together take")
+    it = "it" if len(seconds) == 1 else "them"
+    return [
+        f"{' and '.join(seconds)} {runs} in the trainer's process and {takes} {duration(taken * batch)} of the "
+        f"{duration(sample_seconds * batch)} that a batch takes: native threads run no Python. Neither more workers "
+        f"nor more cores make {it} faster. To have worker processes do it, pass a dataset written in Python whose "
+        "__getitem__ returns a sample of this one, with num_workers; or use transforms of sutler.transforms, and no "
+        "collate_fn where samples have one size. The guide on slow samples shows how."
     ]
 
 

@@ -14,10 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sutler.datasets import NativeDataset
+from sutler.text import TextLines
 
 
 def files_of(dataset: Any, indices: Sequence[Any]) -> dict[Any, list[str]]:
     """The files of each sample, as the dataset itself knows them; none where it does not."""
+    if isinstance(dataset, TextLines):
+        return {}  # pieces of files, which may be far larger than memory
     if isinstance(dataset, NativeDataset):
         return {index: [dataset.path(index)] for index in indices}
     inner, inner_indices = getattr(dataset, "dataset", None), getattr(dataset, "indices", None)

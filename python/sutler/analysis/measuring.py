@@ -27,6 +27,7 @@ from sutler.analysis.passes import (
     Step,
     batch_length,
     counted,
+    in_fresh_containers,
     plain,
     repeat,
     run_pass,
@@ -95,6 +96,8 @@ class Phase:
     work_seconds: float = 0.0
     #: Seconds that the trainer waited for finished batches to arrive, where the loader keeps count.
     transport_seconds: float = 0.0
+    #: Seconds that each function of the user's took in the trainer's process, beside workers, by its name.
+    function_seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -185,6 +188,7 @@ class Measurement:
                 # the last do not count, and of the others it takes a few rounds to know a mean.
                 least = ROUNDS_TO_VERIFY * 2 * team + BATCHES_MIN
             sizes = []
+            opened = time.perf_counter()
             for batch in itertools.islice(probe.epoch(), limit):
                 sizes.append(batch_length(batch, bench.batch_size))
                 if count == 0:
@@ -202,14 +206,18 @@ class Measurement:
             if count == 0:
                 raise ValueError(doubts.nothing_good(failures, sum(map(len, drawn))))
             each = (time.perf_counter() - started) / max(1, count - 1)
+            # A worker takes longer for its first batch than all of them from one to the next.
+            start = max(0.0, started - opened - each * team)
         if step_seconds := self._step_seconds():
             fit = max(least, int(pass_seconds / max(step_seconds, each)))
             count = min(count, math.ceil(fit / team) * team)
         count = max(1, count - count % team) if count > team else count
         #: How many batches it takes to say something.
         self._enough = least
+        #: What it takes to start workers, as often as that is done.
+        self.starting_seconds = self._starts() * start
         #: What the analysis takes, roughly, if it is given hardly any time.
-        self.least_seconds = self._least(count, each, step_seconds)
+        self.least_seconds = self._least(count, each, step_seconds) + self.starting_seconds
         self.batches = self._good(drawn, count, failures)
         self.sizes = [len(batch) for batch in self.batches] or sizes[:count]
         PROGRESS.info("looks at %d batches with %d samples", len(self.sizes), sum(self.sizes))
@@ -234,6 +242,17 @@ class Measurement:
             slower = min(workers, _sutler.usable_cores())
             seconds += (count + slower * ROUNDS_OF_ONE_WORKER * min(count, BATCHES_MIN // 2)) * each
         return seconds
+
+    def _starts(self) -> int:
+        """How many more times workers are started, where they are processes."""
+        if self.native or self.bench.in_process:
+            return 0
+        starts = 2  # for what is in memory, and for what is not
+        if not self.streams:
+            starts += 2  # to look at samples, and for those that are ready
+        if self.bench.workers > 1:
+            starts += 1  # a single one
+        return starts
 
     def _good(self, drawn: Batches, count: int, failures: list[Failure]) -> Batches:
         """So many of the drawn batches, without the samples that the loader leaves out."""
@@ -414,7 +433,9 @@ class Measurement:
         """Samples that are ready, where a dataset written in Python can be exchanged for them."""
         if self.native or self.streams or not self._ready:
             return None
-        probe = self.open(self._stack, Config(ready=ReadySamples(self._ready, self.batches)))
+        probe = self.open(
+            self._stack, Config(ready=ReadySamples(self._ready, self.batches, lent=self.bench.in_process))
+        )
         self._go_through(probe)
         return probe
 
@@ -477,21 +498,22 @@ class Measurement:
         if self.step.seconds is not None:
             return self.step.seconds
         for _ in range(STEPS_WARMING_UP):
-            self.step(self.batch)
+            self.step(in_fresh_containers(self.batch))
         self.step.settle()
         started = time.perf_counter()
         for _ in range(STEPS_WARMING_UP):
-            self.step(self.batch)
+            self.step(in_fresh_containers(self.batch))
         self.step.settle()
         return (time.perf_counter() - started) / STEPS_WARMING_UP
 
     def _step_alone(self, series: Series) -> None:
         """The step on a batch that is there: as many times as there are batches, up to a few seconds of it."""
+        batches = [in_fresh_containers(self.batch) for _ in self.sizes]
         samples, started = 0, time.perf_counter()
         self.step.settle()
         first, work = time.perf_counter(), time.process_time()
-        for count, size in enumerate(self.sizes):
-            self.step(self.batch)
+        for count, (size, batch) in enumerate(zip(self.sizes, batches, strict=True)):
+            self.step(batch)
             samples += size
             if count >= 4 and time.perf_counter() - started > self.seconds / 24:
                 break
@@ -506,6 +528,7 @@ class Measurement:
         phase.prepare()
         before, work = device_bytes(), processor_seconds() + processor_waits()
         asked, waited = phase.probe.storage_bytes(), phase.probe.transport_seconds()
+        in_functions = phase.probe.function_seconds()
         sizes = (phase.sizes or self.sizes) * phase.repeats
         each = len(phase.sizes or self.sizes)
         count = counted(each, self._team(phase.workers), phase.probe.ahead, phase.repeats)
@@ -515,6 +538,9 @@ class Measurement:
         # Work that others keep from a processor is work all the same: more workers would not get it done sooner.
         phase.work_seconds += max(0.0, processor_seconds() + processor_waits() - work)
         phase.transport_seconds += phase.probe.transport_seconds() - waited
+        for name, seconds in phase.probe.function_seconds().items():
+            taken = seconds - in_functions.get(name, 0.0)
+            phase.function_seconds[name] = phase.function_seconds.get(name, 0.0) + taken
         phase.last = done
         read = None if before is None or after is None else after - before
         if self.storage is not None and asked is not None:
@@ -528,7 +554,8 @@ class Measurement:
         bench = self.bench
         fetched = series["real+step"].seconds()
         # Where nobody knows the files, both passes are the same, and no difference between them means anything.
-        prepared = series["memory+step"].seconds() if self.native or self.pages.known else fetched
+        from_memory = "memory" if self.keeps or self.pages.known else "real"
+        prepared = series[f"{from_memory}+step"].seconds()
         if self.step.is_none:
             unlimited = Interval(1e9, 1e9, 1e9)
             rates = {"G": Rate("G", unlimited, 0, 0, None, None, "No step was given: it is no limit.")}
@@ -558,7 +585,7 @@ class Measurement:
             handed=handed.value,
             prepared=prepared.value,
             fetched=fetched.value,
-            alone=(series["memory"].seconds().value, series["real"].seconds().value)
+            alone=(series[from_memory].seconds().value, series["real"].seconds().value)
             if bench.workers
             else None,
         )
@@ -589,6 +616,12 @@ class Measurement:
             "stalls": dict(zip(CAUSES, shares, strict=True)),
             "memory_bytes": 0.0,
         }
+        if in_trainer := _function_seconds(phases["memory"]):
+            facts["in_trainer_s"] = sum(in_trainer.values())
+            in_training = _function_seconds(phases["real+step"])
+            self.warnings += doubts.of_functions(
+                in_training, fetched.value, sum(self.sizes) / len(self.sizes)
+            )
         facts["cache_bytes"] = self.cached * facts["samples"] * facts["kept_bytes"]
         if self.keeps:
             storage_and_cache(self, facts, rates, phases["memory"].probe)
@@ -685,6 +718,11 @@ class Measurement:
                 )
                 self.warnings.append(f"P: {note}")
         return Rate(name, series.rate(), len(series.values), series.samples, series.bytes_read, proven, note)
+
+
+def _function_seconds(phase: Phase) -> dict[str, float]:
+    """What each function takes for a sample in the trainer's process."""
+    return {name: seconds / max(1, phase.served) for name, seconds in phase.function_seconds.items()}
 
 
 def _nothing() -> None:

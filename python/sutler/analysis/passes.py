@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -187,6 +188,30 @@ def batch_length(batch: Any, otherwise: int) -> int:
         first = next(iter(first.values())) if isinstance(first, dict) else first[0]
     shape = getattr(first, "shape", None)
     return int(shape[0]) if shape else otherwise
+
+
+def in_fresh_containers(batch: Any) -> Any:
+    """The same tensors in other dictionaries, lists and tuples, as a step may well empty those that it gets.
+
+    Examples:
+        >>> kept = {"x": [1, 2], "y": (3, {"z": 4})}
+        >>> given = in_fresh_containers(kept)
+        >>> given["x"].pop(), given.pop("y")[1].pop("z"), kept
+        (2, 4, {'x': [1, 2], 'y': (3, {'z': 4})})
+    """
+    if isinstance(batch, MutableMapping):
+        changed = copy.copy(batch)  # which may have more to it than what it maps
+        for key, value in batch.items():
+            changed[key] = in_fresh_containers(value)
+        return changed
+    if isinstance(batch, list):
+        listed = copy.copy(batch)
+        listed[:] = map(in_fresh_containers, batch)
+        return listed
+    if isinstance(batch, tuple):
+        values = map(in_fresh_containers, batch)
+        return type(batch)(*values) if hasattr(batch, "_fields") else tuple(values)
+    return batch
 
 
 def plain(interval: Interval) -> dict[str, float]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from sutler import _sutler
+from sutler._functions import FunctionTimes, Timed
 from sutler._threads import runs_in_turns, wants_threads
 from sutler.analysis.benches import (
     Batches,
@@ -18,12 +20,13 @@ from sutler.analysis.benches import (
     without_moving,
     without_transform,
 )
+from sutler.analysis.copies import copies
 from sutler.analysis.files import WatchingWorker, with_files
 from sutler.cache import DEFAULT_SPLIT, Cache
 from sutler.datasets import NativeDataset
 from sutler.errors import Failure
 from sutler.loader import Loader
-from sutler.testing import set_rate, throttled
+from sutler.testing import can_be_throttled, set_rate, throttled
 
 #: Storage that is no limit, for loaders whose samples are to be in memory.
 UNTHROTTLED = 1e15
@@ -36,6 +39,11 @@ class SutlerProbe(Probe):
     loader: Loader[Any]
     #: What its storage is held to.
     storage_bytes_per_s: float | None = None
+
+    def __init__(self, drawn: list[Any]) -> None:
+        super().__init__(drawn)
+        #: Of functions that the loader itself does not time.
+        self.function_times = FunctionTimes()
 
     def fill(self, batches: Batches) -> None:
         """Goes through these batches once, as fast as storage can be read."""
@@ -101,19 +109,29 @@ class SutlerProbe(Probe):
         waited: float = self.loader.stats()["stalls"]["transport"]
         return waited
 
+    def function_seconds(self) -> dict[str, float]:
+        """What functions of the user's have taken so far that run in this process, while native threads prepare."""
+        taken = self.function_times.seconds()
+        for name, seconds in self.loader._function_times.seconds().items():
+            taken[name] = taken.get(name, 0.0) + seconds
+        return taken
+
 
 class SutlerBench(Bench):
     """A :class:`sutler.Loader` as it is, over other batches."""
 
     def __init__(self, loader: Loader[Any]) -> None:
         self.loader = loader
-        self.dataset = loader.dataset
+        # Of a subset of a native dataset native threads prepare the samples as they do those of all of it.
+        self.dataset = dataset = loader._origin
+        self.collate_fn = loader.collate_fn
         if loader._streams is not None:
             self.kind = "stream"
         else:
-            self.kind = "native" if isinstance(loader.dataset, NativeDataset) else "python"
-        place = getattr(loader.dataset, "root", None) or getattr(loader.dataset, "manifest", None)
-        self.name = f"{type(loader.dataset).__name__} {place}" if place else type(loader.dataset).__name__
+            self.kind = "native" if isinstance(dataset, NativeDataset) else "python"
+        self.throttles = self.kind == "native" and can_be_throttled(dataset)
+        place = getattr(dataset, "root", None) or getattr(dataset, "manifest", None)
+        self.name = f"{type(dataset).__name__} {place}" if place else type(dataset).__name__
         self.workers = max(1, loader.num_workers) if self.kind == "native" else loader.num_workers
         self.shareable = getattr(loader._origin, "served_by_agents", False)
         # Functions of the user's that collate run in workers, on whole batches.
@@ -126,6 +144,32 @@ class SutlerBench(Bench):
         if self.kind != "native":
             self.stay = loader.persistent_workers
             self.in_turns = runs_in_turns(loader.multiprocessing_context)
+
+    def use_copies(self) -> list[str]:
+        """The same of the functions that run in this process though native threads prepare."""
+        if self.kind != "native":
+            return super().use_copies()
+        dataset = self.dataset
+        mine = {
+            "collate_fn": self.collate_fn,
+            "target_transform": dataset.target_transform,
+            # The functions in it and those behind the native part of it are the same, and should stay so.
+            "transform": (dataset.transform, dataset.lowered.tail) if dataset.lowered.tail else None,
+        }
+        found, notes = copies(mine)
+        self.collate_fn = found["collate_fn"]
+        changes = {"target_transform": found["target_transform"]}
+        if found["transform"] is not None:
+            changes["transform"], tail = found["transform"]
+            changes["lowered"] = replace(dataset.lowered, tail=tail)
+        self.dataset = _changed(dataset, **changes)
+        return notes
+
+    @property
+    def samples(self) -> int | None:
+        """How many samples the dataset has, or the subset of it, where that is known."""
+        selection = self.loader._selection
+        return super().samples if selection is None else len(selection.numbers)
 
     @property
     def has_agent(self) -> bool:
@@ -146,14 +190,15 @@ class SutlerBench(Bench):
         # A sampler of ours draws the same again whenever it is asked; one of the user's may not, so a copy is asked.
         own = loader._given_sampler is None and loader._given_batch_sampler is None
         if loader.batch_sampler is None:
-            sampler = loader.sampler if own else without_moving(loader.sampler, self.dataset)
+            sampler = loader.sampler if own else without_moving(loader.sampler, loader.dataset)
             drawn = [[index] for index in itertools.islice(iter(sampler), count)]
         else:
-            sampler = loader.batch_sampler if own else without_moving(loader.batch_sampler, self.dataset)
+            sampler = loader.batch_sampler if own else without_moving(loader.batch_sampler, loader.dataset)
             drawn = [list(batch) for batch in itertools.islice(iter(sampler), count)]
         if loader.batch_size is None:  # somebody else decides
             self.batch_size = max((len(batch) for batch in drawn), default=1)
-        return drawn
+        selection = loader._selection
+        return drawn if selection is None else [list(map(selection.number, batch)) for batch in drawn]
 
     def open(self, batches: Batches, config: Config) -> SutlerProbe:
         """A loader over these batches."""
@@ -162,12 +207,12 @@ class SutlerBench(Bench):
             dataset = without_transform(dataset, config.without)
         if config.ready is not None:
             dataset = config.ready
-        if config.storage_bytes_per_s is not None and isinstance(dataset, NativeDataset):
+        if config.storage_bytes_per_s is not None and self.throttles:
             dataset = throttled(dataset, config.storage_bytes_per_s)
         workers = self.workers if config.workers is None else config.workers
         arguments: dict[str, Any] = {
             "num_workers": workers,
-            "collate_fn": loader.collate_fn,
+            "collate_fn": self.collate_fn,
             "pin_memory": loader.pin_memory,
             "timeout": loader.timeout,
             "worker_init_fn": loader.worker_init_fn,
@@ -212,10 +257,23 @@ class SutlerBench(Bench):
             policy = self._cache.policy if self._cache is not None else "pinned"
             split = config.split or (self._cache.split if self._cache is not None else DEFAULT_SPLIT)
             arguments["cache"] = Cache(cache_bytes, split=split, policy=policy)
+        if self.kind == "native":
+            if dataset.target_transform is not None:
+                timed = Timed(dataset.target_transform, probe.function_times)
+                dataset = _changed(dataset, target_transform=timed)
+            if self.collate_fn is not None:
+                arguments["collate_fn"] = Timed(self.collate_fn, probe.function_times)
         probe.loader = _loader(dataset, arguments)
-        if isinstance(dataset, NativeDataset):
+        if self.throttles:
             probe.storage_bytes_per_s = config.storage_bytes_per_s
         return probe
+
+
+def _changed(dataset: NativeDataset, **changes: Any) -> NativeDataset:
+    """The same dataset with other functions."""
+    other = object.__new__(type(dataset))
+    vars(other).update(vars(dataset) | changes)  # not `copy.copy`, which would list the files again
+    return other
 
 
 def _loader(dataset: Any, arguments: dict[str, Any]) -> Loader[Any]:

@@ -55,6 +55,7 @@ class TorchBench(Bench):
     def __init__(self, loader: Any) -> None:
         self.loader = loader
         self.dataset = loader.dataset
+        self.collate_fn = loader.collate_fn
         from torch.utils.data import IterableDataset
 
         self._streams = isinstance(loader.dataset, IterableDataset)
@@ -79,10 +80,10 @@ class TorchBench(Bench):
             return []
         # The loader's own generator is not to notice, so copies of its samplers are drawn from.
         if self.loader.batch_sampler is not None:
-            sampler = without_moving(self.loader.batch_sampler, self.dataset)
+            sampler = without_moving(self.loader.batch_sampler, self.loader.dataset)
             drawn = [list(batch) for batch in itertools.islice(iter(sampler), count)]
         else:
-            sampler = without_moving(self.loader.sampler, self.dataset)
+            sampler = without_moving(self.loader.sampler, self.loader.dataset)
             drawn = [[index] for index in itertools.islice(iter(sampler), count)]
         if self.loader.batch_size is None:  # somebody else decides
             self.batch_size = max((len(batch) for batch in drawn), default=1)
@@ -102,7 +103,7 @@ class TorchBench(Bench):
         workers = self.workers if config.workers is None else config.workers
         arguments: dict[str, Any] = {
             "num_workers": workers,
-            "collate_fn": loader.collate_fn,
+            "collate_fn": self.collate_fn,
             "pin_memory": loader.pin_memory,
             "timeout": loader.timeout if workers else 0,
             "worker_init_fn": loader.worker_init_fn,

@@ -321,10 +321,9 @@ class _BatchesByStep(_DatasetOf, torch.utils.data.Dataset[Any]):
         if self._batches is None:
             self._batches = self._prepared.from_step(steps[0])
         batch = next(self._batches)
+        # Nobody asks for the end; so the epoch is left here, and workers end that do not stay.
         if self._prepared.end_of_dataloader:
-            self._batches = (
-                None  # nobody asks for the end; so it is left here, and workers end that do not stay
-            )
+            self._batches = None
         return batch
 
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,38 @@ def test_a_real_step_gets_the_loaders_batches(forty_photos: Path) -> None:
     assert set(seen) == {(4, 3, 32, 32)}
 
 
+class Sentences:
+    """Samples as a tokenizer of transformers makes them, which a list keeps."""
+
+    def __init__(self) -> None:
+        self._samples: list[dict[str, Any]] = [
+            {"ids": np.arange(3), "labels": (number, {"weight": 1.0})} for number in range(40)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        ids, labels = self._samples[index].values()
+        return {"ids": ids, "labels": (labels[0], dict(labels[1]))}
+
+
+@pytest.mark.parametrize("batch_size", [4, None])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("whose", ["pytorch", "sutler"])
+def test_a_step_may_take_its_batch_apart(whose: str, workers: int, batch_size: int | None) -> None:
+    torch_data = pytest.importorskip("torch.utils.data")
+    make = torch_data.DataLoader if whose == "pytorch" else sutler.Loader
+    loader = make(Sentences(), batch_size=batch_size, num_workers=workers)
+
+    def step(batch: dict[str, Any]) -> None:
+        _numbers, details = batch.pop("labels")
+        details.pop("weight")
+        assert list(batch) == ["ids"]
+
+    assert sutler.analyze(loader, step, time=BRIEF).rates["G"].passes >= 2
+
+
 @pytest.mark.parametrize(("good", "when"), [(0, "the first"), (9, "after 9 that went well")])
 def test_a_step_that_raises_is_said_to_be_the_step(good: int, when: str, forty_photos: Path) -> None:
     calls = itertools.count()
@@ -267,6 +300,25 @@ def test_wrong_arguments(
 ) -> None:
     with make_loader(forty_photos) as loader, pytest.raises(error, match=match):
         sutler.analyze(loader, **arguments)
+
+
+@pytest.mark.parametrize("step", [np.float32(0.002), np.int64(0), Fraction(1, 500)], ids=repr)
+def test_a_step_may_be_any_real_number(step: Any, forty_photos: Path) -> None:
+    fifty: Any = np.float32(50)
+    with make_loader(forty_photos) as loader:
+        found = sutler.analyze(loader, step, time=np.float64(BRIEF), storage_mbps=fifty)
+    assert json.loads(found.to_json())["subject"]["storage_mbps"] == 50.0
+    if step:
+        assert found.accelerator is not None
+        assert found.accelerator.step_seconds > 0.0019
+
+
+def test_the_start_of_workers_is_a_part_of_what_it_is_going_to_take() -> None:
+    loader = sutler.Loader(list(range(64)), 4, num_workers=1, multiprocessing_context="spawn")
+    with pytest.warns(UserWarning, match=r"Of all that, .* s go into starting workers") as said:
+        found = sutler.analyze(loader, 0.0, 8, time=0.1)
+    least = float(str(said[0].message).split()[7])
+    assert least < 2 * found.findings.seconds
 
 
 def test_what_is_no_loader_is_refused(forty_photos: Path, files: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.python.analysis.conftest import BRIEF
+from tests.python.conftest import DEADLINE
 
 
 def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -63,6 +64,21 @@ def test_the_command_prints_a_table_and_knows_accelerators(forty_photos: Path) -
     done = command(forty_photos, "--accelerator", "cosmoflow-a100", "--size", 32, "--time", BRIEF)
     assert "Recommendation" in done.stdout
     assert "cosmoflow-a100" in done.stdout
+
+
+def test_the_command_tells_beforehand_that_it_takes_long(forty_photos: Path) -> None:
+    flags = ("-b", 2, "--step-time", "150ms", "--size", 32, "--time", f"{BRIEF}s", "--batches", 10)
+    words = [sys.executable, "-m", "sutler", "analyze", str(forty_photos), *map(str, flags)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        told = running.stderr.readline()
+        # It is still measuring, as there is nothing on its other output yet and it has not ended.
+        assert running.poll() is None
+        report, rest = running.communicate(timeout=DEADLINE)
+    assert told.startswith("The analysis is going to take about ")
+    assert rest == ""
+    assert running.returncode == 0
+    assert "Recommendation" in report
 
 
 def test_the_command_says_what_is_wrong(forty_photos: Path, tmp_path: Path) -> None:

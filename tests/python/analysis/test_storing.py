@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 import sutler
+from sutler.analysis.analyzing import bench_for
+from sutler.analysis.measuring import Measurement
+from sutler.analysis.passes import NO_STEP, Series
+from sutler.analysis.storing import storage_from_passes
 
 from tests.python.analysis.injected import BATCH, Delays, FarDataset, InjectedDataset, write_files
 from tests.python.analysis.quiet import skip_if_busy, undisturbed
@@ -53,6 +57,29 @@ def test_more_workers_get_more_of_storage_that_is_only_far_away(
     assert 1.6 < gain < 2.3
     assert found.stalls.fetch > 0.2
     assert "num_workers=" in found.recommendation.code
+
+
+def test_workers_that_were_held_up_a_little_make_no_queue_of_storage_that_is_only_far_away(
+    files: Path,
+) -> None:
+    dataset = FarDataset(files, DELAYS)
+    with (
+        undisturbed(),
+        sutler.Loader(dataset, BATCH, num_workers=2, multiprocessing_context="fork") as loader,
+    ):
+        facts = sutler.analyze(loader, 0.001, 14, time=1).findings.facts | {"read_s": None, "storage": None}
+        measurement = Measurement(
+            bench_for(loader), NO_STEP, batches_max=14, seconds=1.0, storage_bytes_per_s=None
+        )
+        # A tenth less than what two workers get that wait for reads and for nothing else.
+        reached = 0.9 * 2 / (DELAYS.fetch / 1e3 + 1 / facts["prepare_alone"]["value"])
+        cold = Series()
+        for part in (0.99, 1.0, 1.01):
+            cold.add(part / reached, BATCH, 0)
+        storage_from_passes(measurement, facts, {}, cold)
+    assert facts["read_s"] is not None
+    # Such a queue would let through little more than they got.
+    assert facts["storage"]["value"] > 3 * reached
 
 
 @pytest.mark.parametrize(("delays", "gain_max"), [(DELAYS, 1.1), (EVEN, 1.5)], ids=str)
