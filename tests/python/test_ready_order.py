@@ -90,9 +90,7 @@ def test_lateness_is_bounded_over_resumes(drawn: bool) -> None:
     batches: list[list[int]] = []
     state: dict[str, Any] | None = None
     while len(batches) < 10:
-        with Loader(
-            Squares(40, {0: 0.5}), num_workers=2, order="ready", lateness=2, **sampling
-        ) as loader:
+        with Loader(Squares(40, {0: 0.5}), num_workers=2, order="ready", lateness=2, **sampling) as loader:
             if state is not None:
                 loader.load_state_dict(json.loads(json.dumps(state)))
             for batch in loader:
