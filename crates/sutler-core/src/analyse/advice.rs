@@ -210,13 +210,15 @@ impl Facts {
     fn settings(&self, setting: Setting) -> Vec<Candidate> {
         let workers = self.more_workers(setting);
         // Storage that delivers enough keeps those waiting who read from it all the same.
-        let cache = self
-            .larger_cache(setting, self.prepare.value)
-            .or_else(|| self.cache_of(setting, self.dataset_bytes()));
+        let caching = |prepared| {
+            let just_enough = self.larger_cache(setting, prepared);
+            just_enough.or_else(|| self.cache_of(setting, self.dataset_bytes()))
+        };
+        let cache = caching(self.prepare.value);
         // With more workers there is use for a larger cache than without.
         let both = workers.as_ref().and_then(|more| {
             let prepared = self.prepare_with(more.change.workers?, self.cores).value;
-            let cache = self.larger_cache(setting, prepared)?;
+            let cache = caching(prepared)?;
             Some(Candidate {
                 change: Change { workers: more.change.workers, ..cache.change },
                 words: format!("{}, and {}", more.words, cache.words),
