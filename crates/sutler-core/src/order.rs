@@ -96,7 +96,8 @@ pub struct EpochPlan {
     /// What is done already, and the positions that are left, where not all of them are.
     done: Option<Ledger>,
     left: Option<Vec<u32>>,
-    /// Where the batches begin that are done and have one before them that is not.
+    /// The first position that is left of those that a checkpoint knows of, and where the batches behind it begin that are done.
+    first_left: Option<u32>,
     overtakers: Vec<u32>,
     /// Whether a sampler may draw more.
     open: bool,
@@ -159,6 +160,7 @@ impl EpochPlan {
             drop_last: spec.drop_last,
             done: None,
             left: None,
+            first_left: None,
             overtakers: Vec::new(),
             open: false,
             part: None,
@@ -209,6 +211,7 @@ impl EpochPlan {
             drop_last,
             done: None,
             left: None,
+            first_left: None,
             overtakers: Vec::new(),
             open: true,
             part: None,
@@ -285,6 +288,8 @@ impl EpochPlan {
     /// The same plan without the positions that are done, of those it has and of those that are yet to be drawn.
     #[must_use]
     pub fn without(mut self, done: Ledger) -> Self {
+        // Looked for once, as it may lie far behind the beginning and batches are drawn one by one.
+        self.first_left = done.remaining().next();
         self.done = Some(done);
         match &mut self.cuts {
             &mut Cuts::Every(size) => {

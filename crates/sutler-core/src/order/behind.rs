@@ -33,12 +33,11 @@ impl EpochPlan {
 
     /// Takes out the batches that are done, and keeps in mind which they are.
     pub(super) fn leave_out_done(&mut self, ranges: &mut Vec<Range<u64>>) {
-        let first_left = self.done.as_ref().and_then(|done| done.remaining().next());
         ranges.retain(|range| {
             let start = range.start as u32;
             let is_done = self.is_done(start);
             // All are left behind what the book knows of.
-            if is_done && first_left.is_some_and(|first| start > first) {
+            if is_done && self.first_left.is_some_and(|first| start > first) {
                 self.overtakers.push(start);
             }
             !is_done
@@ -47,10 +46,9 @@ impl EpochPlan {
 
     /// Where the batches of this size begin that are done after something that is not.
     pub(super) fn done_in_whole_batches(&self, size: u32) -> Vec<u32> {
-        let Some(done) = &self.done else {
+        let (Some(done), Some(first_left)) = (&self.done, self.first_left) else {
             return Vec::new();
         };
-        let first_left = done.remaining().next().unwrap_or(u32::MAX);
         done.done().filter(|&position| position > first_left && position % size == 0).collect()
     }
 }
