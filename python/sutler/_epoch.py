@@ -165,10 +165,10 @@ class EpochIterator(Iterator[Any]):
             self._position.streams = self._source.beginning
         return self._position
 
-    def begin(self) -> None:
-        """Settles which epoch this is, now that it counts."""
+    def begin(self) -> Position:
+        """Settles which epoch this is, now that it counts, and tells where in it the pass stands."""
         if self.begun:
-            return
+            return self._position
         loader = self._loader
         position = loader._passes.settle(loader, self._position)
         # A process group may have come in between. How the ranks share a stream is the stream's own to say.
@@ -183,6 +183,7 @@ class EpochIterator(Iterator[Any]):
         self.begun = True
         note_begun(self, loader, stacklevel=3)
         warn_of_share(loader, stacklevel=3)  # where the trainer asked for the batch
+        return position
 
     def _start(self) -> None:
         """Begins the native side at the current position: at first, and again in a forked child."""

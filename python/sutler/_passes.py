@@ -94,14 +94,19 @@ class Passes:
                 left = _is_complete(loader, position) if by_length else position.ended
                 if not left:
                     return position
-        first = self._first(epoch)
-        if self._given is not None and not first.is_begun:
-            first.drawn_from = self._resting()
+        first = self.coming()
         if loader._streams is not None:
             # A pass that was made, and not yet asked for a batch, may have begun to read there.
             for iterator in loader._iterators:
                 if not iterator.begun and iterator.is_planned_at(first):
                     return iterator.planned()
+        return first
+
+    def coming(self) -> Position:
+        """Where the next pass begins, whatever became of the one before."""
+        first = self._first(self._clock.epoch)
+        if self._given is not None and not first.is_begun:
+            first.drawn_from = self._resting()
         return first
 
     def plan(self, loader: Loader) -> Position:

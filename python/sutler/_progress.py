@@ -7,7 +7,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sutler._epoch import EpochIterator
+    from sutler._epoch import EpochIterator, Position
     from sutler.loader import Loader
 
 
@@ -27,6 +27,10 @@ class ProgressIterator(Iterator[Any]):
     def latest(self) -> range:
         """The part of the epoch's order that the latest batch took."""
         return self._iterator.latest
+
+    def begin(self) -> Position:
+        """Settles which epoch this is, and tells where in it the pass stands."""
+        return self._iterator.begin()
 
     def __len__(self) -> int:
         return len(self._iterator)

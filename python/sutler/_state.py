@@ -10,7 +10,7 @@ from sutler._backend import length_of
 from sutler._drawn_from import DrawnFrom
 from sutler._epoch import Position
 from sutler._job_state import check_job_states
-from sutler._stream_state import check_stream_state, make_stream_state
+from sutler._stream_state import STREAM, check_stream_state, make_stream_state
 from sutler._words import counted
 from sutler.datasets import NativeDataset
 
@@ -24,7 +24,10 @@ STATE_VERSION = 1
 CAME_LATER = ("before", "drawn_from", "dataset")
 
 
-def _describe_order(loader: Loader) -> str:
+def describe_order(loader: Loader) -> str:
+    """Who says in which order samples come, as a state has it."""
+    if loader._streams is not None:
+        return STREAM
     if loader._given_batch_sampler is not None:
         return "batch_sampler"
     if loader._given_sampler is not None:
@@ -48,7 +51,7 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
         "place": [loader.rank, loader.world_size] if uneven or served is not None else None,
         "seed": loader.seed,
         "order": loader.order,
-        "sampling": _describe_order(loader),
+        "sampling": describe_order(loader),
         "drawn": position.drawn_so_far,
         "drawn_from": None if position.drawn_from_so_far is None else position.drawn_from_so_far.save(),
         "samples": length_of(loader.dataset),

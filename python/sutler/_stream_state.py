@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 #: Raised when a state can no longer be read by older releases.
 STREAM_STATE_VERSION = 1
 
+#: The order that states of streams have.
+STREAM = "stream"
+
 
 def make_stream_state(streams: StreamBackend, position: Position, num_workers: int) -> dict[str, Any]:
     """The state of a stream's loader at a position."""
     return {
         "version": STREAM_STATE_VERSION,
-        "sampling": "stream",
+        "sampling": STREAM,
         "epoch": position.epoch,
         "fingerprint": streams.fingerprint(),
         "num_workers": num_workers,
@@ -35,7 +38,7 @@ def check_stream_state(streams: StreamBackend, state: Any, num_workers: int) -> 
         )
     if not isinstance(state, dict):
         raise ValueError(f"this is not a state of a sutler.Loader but a {type(state).__name__}")
-    if state.get("sampling") != "stream":
+    if state.get("sampling") != STREAM:
         raise ValueError(
             f"the state was saved in {state.get('sampling')} order by a loader of a dataset with __getitem__; this "
             f"loader's dataset, {streams.fingerprint()}, is a stream. Pass the dataset that the state was saved for"

@@ -17,6 +17,8 @@ from accelerate.state import GradientState
 from accelerate.utils import send_to_device, synchronize_rng_states
 
 from sutler._backend import length_of
+from sutler._epoch import Position
+from sutler._state import describe_order
 from sutler._stream_reader import is_stream
 from sutler.loader import Loader
 
@@ -134,8 +136,8 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
 
     def _track(self, iterator: Any) -> Iterator[Any]:
         self.begin()
-        left = self._batches_left()
         try:
+            left = self._batches_left(iterator.begin())
             batch = next(iterator, _END)
             while batch is not _END:
                 left -= 1
@@ -150,23 +152,25 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         finally:
             self.end()
 
-    def _batches_left(self) -> int:
-        """How many batches a sampler says it has for the rest of the epoch; less than 0 where it does not.
+    def _batches_left(self, beginning: Position) -> int:
+        """How many batches a sampler says it has from where a pass begins; less than 0 where it does not.
 
         Of the loader's own order the iterator knows, and of a sampler only once that is at its end.
         """
-        loader, state = self.loader, self.state_dict()
+        loader, consumed = self.loader, beginning.consumed
         if loader._steps is not None:
             steps, size = length_of(loader._steps), loader._steps.batch_size
-            unknown = steps is None or state["served"] is not None or (size is None and state["consumed"] > 0)
-            return -1 if unknown else steps - state["consumed"] // (size or 1)
-        if state["sampling"] == "batch_sampler" and state["consumed"] == 0:
+            if steps is None or beginning.served is not None or (size is None and consumed > 0):
+                return -1
+            return steps - consumed // (size or 1)
+        sampling = describe_order(loader)
+        if sampling == "batch_sampler" and consumed == 0:
             batches = length_of(loader.batch_sampler)
             return -1 if batches is None else batches
         samples = length_of(loader.sampler)
-        if state["sampling"] != "sampler" or state["served"] is not None or samples is None:
+        if sampling != "sampler" or beginning.served is not None or samples is None:
             return -1
-        rest: int = samples - state["consumed"]
+        rest: int = samples - consumed
         size = loader.batch_size or 1
         return rest // size if loader.drop_last else -(-rest // size)
 
@@ -197,7 +201,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
 
     def _deals_itself(self) -> bool:
         """Whether the order and each rank's share of it are the loader's own, not a sampler's or a stream's."""
-        return self.loader.state_dict()["sampling"] in ("shuffle", "sequential")
+        return describe_order(self.loader) in ("shuffle", "sequential")
 
     def _finish(self, batch: Any, latest: range) -> Any:
         """A batch as the trainer gets it; `latest` is what it took of the epoch's order."""
@@ -230,17 +234,18 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
     def from_step(self, step: int) -> Iterator[Any]:
         """The batches of the coming epoch from a step on; what comes before is not prepared where that can be."""
         loader, batches_to_drop = self.loader, 0
-        state = self.state_dict()
         if loader.order != "strict":
             raise ValueError(
                 f"skip_first_batches cannot tell what was in the batches that it is to skip, as order={loader.order!r} "
                 "serves samples as they get ready. Save and load the loader's own state instead, or use order='strict'."
             )
-        if state["sampling"] == "batch_sampler":
+        if describe_order(loader) == "batch_sampler":
             batches_to_drop = step  # its batches may be of any size
         ranks = loader.world_size if self._deals_itself() else 1
-        consumed = 0 if batches_to_drop else step * (loader.batch_size or 1) * ranks
-        loader.load_state_dict({**state, "consumed": consumed, "drawn": None})
+        beginning = loader._passes.coming()
+        beginning.consumed = 0 if batches_to_drop else step * (loader.batch_size or 1) * ranks
+        beginning.drawn = None
+        loader._passes.resume_at(beginning)
         self._agree_on_draws()
         iterator: Any = iter(loader)
         for _ in range(batches_to_drop):

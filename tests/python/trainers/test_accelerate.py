@@ -111,6 +111,19 @@ def test_the_last_batch_of_a_sampler_is_known_as_such(
         next(iterator)
     sampled.load_state_dict(sampled.state_dict())
     assert ends(sampled) == [False] * (batches - 3) + [True]
+    for _ in sampled:
+        break
+    assert ends(sampled) == [False] * (batches - 1) + [True], "after an epoch that was left early"
+
+
+def test_skipping_begins_in_the_epoch_after_one_that_was_left_early(accelerator: Any) -> None:
+    plain = Loader(torch.arange(12), 4, shuffle=True, seed=3)
+    epochs = [[batch.tolist() for batch in plain] for _ in range(3)]
+    prepared = prepare(accelerator, Loader(torch.arange(12), 4, shuffle=True, seed=3))
+    for _ in prepared:
+        break
+    assert [batch.tolist() for batch in accelerate.skip_first_batches(prepared, 1)] == epochs[1][1:]
+    assert [batch.tolist() for batch in prepared] == epochs[2]
 
 
 def test_an_epoch_that_is_left_early_is_not_counted_as_running(
