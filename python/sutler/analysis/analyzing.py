@@ -242,8 +242,8 @@ def _in_one_call(code: str) -> str:
     """Recommended code with all of its arguments in the call, where it has one: as it can be pasted.
 
     Examples:
-        >>> _in_one_call('num_workers=3, persistent_workers=True, sutler.Loader(..., cache="27MiB")  # of images')
-        'sutler.Loader(..., num_workers=3, persistent_workers=True, cache="27MiB")  # of images'
+        >>> _in_one_call('num_workers=3, persistent_workers=True, sutler.Loader(..., cache="27MiB")')
+        'sutler.Loader(..., num_workers=3, persistent_workers=True, cache="27MiB")'
         >>> _in_one_call('num_workers=3, cache="27MiB"')
         'num_workers=3, cache="27MiB"'
     """
@@ -270,8 +270,8 @@ def _with_workers_that_stay(advice: Recommendation) -> Recommendation:
         ...     return _with_workers_that_stay(advice).code
         >>> code("")
         'persistent_workers=True'
-        >>> code("num_workers=8  # with 8 cores")
-        'persistent_workers=True, num_workers=8  # with 8 cores'
+        >>> code("num_workers=8")
+        'persistent_workers=True, num_workers=8'
         >>> code('sutler.Loader(..., cache="1GiB")')
         'sutler.Loader(..., persistent_workers=True, cache="1GiB")'
     """

@@ -268,7 +268,7 @@ impl Facts {
                         "{cores} cores to prepare on instead of {}, here or on other machines{short}",
                         self.cores
                     ),
-                    code: format!("num_workers={cores}  # with {cores} cores"),
+                    code: format!("num_workers={cores}"),
                 });
             }
         }
@@ -382,11 +382,11 @@ impl Facts {
                 // Of a dataset that makes a sample in one go, nobody knows what of it is the same next time.
                 Setting::Python => (
                     format!("memory for {size}, {kept} of what it reads, as a sutler.PreparedDataset keeps it"),
-                    format!("cache=\"{size}\"  # of a sutler.PreparedDataset"),
+                    format!("cache=\"{size}\""),
                 ),
                 Setting::Torch => (
                     format!("memory for {size}, {kept} of what it reads, as Sutler's own datasets and a sutler.PreparedDataset keep it"),
-                    format!("sutler.Loader(..., cache=\"{size}\")  # of a sutler.PreparedDataset, or sutler.ImageFolder"),
+                    format!("sutler.Loader(..., cache=\"{size}\")"),
                 ),
             };
             Candidate { change: Change { cache_bytes: Some(bytes), ..Change::default() }, words, code }
