@@ -150,6 +150,17 @@ fn a_flac_file_may_have_a_tag_and_no_length() {
     assert_eq!(header_from_start(&unsaid[..100], unsaid.len() as u64), None);
     assert_eq!(probe(&unsaid).unwrap().frames, Some(whole.frames() as u64));
     assert_eq!(decode(&unsaid).unwrap(), whole);
+    let mut title = [0; 128];
+    title[..8].copy_from_slice(b"TAGTitle");
+    for bytes in [file("mono.flac"), unsaid] {
+        let tagged = [&bytes[..], &title].concat();
+        assert_eq!(decode(&tagged).unwrap(), whole);
+        let cut = [&bytes[..bytes.len() - 1], &title].concat();
+        assert_eq!(decode(&cut).unwrap_err().kind(), "truncated");
+        let error = decode(&[&bytes[..], b"whatever"].concat()).unwrap_err();
+        assert_eq!(error.kind(), "truncated");
+        assert!(error.to_string().contains("other bytes than a tag behind it"), "{error}");
+    }
 }
 
 #[test]

@@ -185,7 +185,7 @@ pub enum StoreError {
 
     /// A file of lines is not the one whose lines were found.
     #[error(
-        "{} was changed after its lines had been found: what was a line's beginning is none any more. Make the dataset \
+        "{} was changed after its lines had been found: what was a line is none any more. Make the dataset \
          anew once nobody writes to the file.",
         path.display()
     )]

@@ -321,6 +321,13 @@ impl Facts {
         self.busy() < MOSTLY_WAITING
     }
 
+    /// Whether storage delivers as much as the trainer takes to readers that are many enough, so that what it takes to answer is what is felt.
+    fn is_far(&self) -> bool {
+        self.workers > 0
+            && self.storage_rate().value > self.ingest.value
+            && self.mostly_reads(&Change::default())
+    }
+
     fn noun<'a>(&self, binding: &'a str) -> &'a str {
         match binding {
             "device" => "the accelerator",
@@ -350,6 +357,10 @@ impl Facts {
             "processors" => {
                 "The processors bind: samples are not prepared as fast as the trainer takes them.".to_owned()
             }
+            "storage" if self.is_far() => format!(
+                "Storage binds by how long a read takes, not by how much it delivers: each keeps a worker waiting for {} ms.",
+                three_digits(self.read_s.unwrap_or(0.0) * 1e3)
+            ),
             "storage" => "Storage binds: samples are not read as fast as the trainer takes them.".to_owned(),
             "transport" => "Transport binds: samples are ready, and batches of them arrive late.".to_owned(),
             "device" => "The accelerator binds, and it waits now and then.".to_owned(),
@@ -381,11 +392,18 @@ impl Facts {
                 ),
                 // Of a dataset that makes a sample in one go, nobody knows what of it is the same next time.
                 Setting::Python => (
-                    format!("memory for {size}, {kept} of what it reads, as a sutler.PreparedDataset keeps it"),
+                    format!(
+                        "memory for {size}, {kept} of the bytes that it reads, as a sutler.PreparedDataset keeps them whose prepare() does \
+                         nothing else (what prepare() decodes as well takes more room, and is then not decoded again)"
+                    ),
                     format!("cache=\"{size}\""),
                 ),
                 Setting::Torch => (
-                    format!("memory for {size}, {kept} of what it reads, as Sutler's own datasets and a sutler.PreparedDataset keep it"),
+                    format!(
+                        "memory for {size}, {kept} of the bytes that it reads, as Sutler's own datasets keep them, and a \
+                         sutler.PreparedDataset whose prepare() does nothing else (what prepare() decodes as well takes more room, and is \
+                         then not decoded again)"
+                    ),
                     format!("sutler.Loader(..., cache=\"{size}\")"),
                 ),
             };
@@ -612,6 +630,27 @@ mod tests {
         );
         assert_eq!(advice.code, "num_workers=8, persistent_workers=True");
         assert!(!few.advise(Setting::Torch).unwrap().text.contains("__iter__"));
+    }
+
+    #[test]
+    fn storage_that_is_far_is_told_by_what_a_read_takes() {
+        let far = Facts {
+            workers: 2,
+            ingest: Known::exactly(400.0),
+            prepare: Known::exactly(200.0),
+            prepare_alone: Some(Known::exactly(100.0)),
+            storage: Some(Known::exactly(5000.0)),
+            read_s: Some(0.0217),
+            measured: Known::exactly(63.0),
+            stalls: Stalls { fetch: 0.68, prep: 0.16, transport: 0.0, trainer: 0.16 },
+            ..facts()
+        };
+        let advice = far.advise(Setting::Torch).unwrap();
+        assert_eq!(advice.binding, "storage");
+        assert!(advice.text.starts_with("Storage binds by how long a read takes"), "{}", advice.text);
+        assert!(advice.text.contains("waiting for 22 ms"), "{}", advice.text);
+        let near = Facts { storage: Some(Known::exactly(65.0)), ..far }.advise(Setting::Torch).unwrap();
+        assert!(near.text.starts_with("Storage binds: samples are not read as fast"), "{}", near.text);
     }
 
     #[test]

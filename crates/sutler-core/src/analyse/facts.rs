@@ -492,8 +492,8 @@ impl Facts {
     /// What binds as things are.
     ///
     /// That is what the model says, unless something else is waited for: longer than for transport, or for long although the trainer is
-    /// said to bind, or although preparation by itself is fast enough. Otherwise shares do not decide between storage and processors:
-    /// fetching is what comes on top of preparing, however slow storage is.
+    /// said to bind, or although preparation by itself is fast enough. Fetching is what comes on top of preparing, so a small share of it does
+    /// not mean that storage is fast enough; but where it is more than all of preparing, workers are kept by reads and not by processors.
     fn binds_now(&self, modelled: &'static str) -> &'static str {
         let is_enough = self.prepare.value >= self.ingest.value;
         match modelled {
@@ -503,6 +503,7 @@ impl Facts {
             }
             "device" | "transport" => self.largest_stall().1,
             "processors" if is_enough => self.largest_stall().1,
+            "processors" if self.stalls.fetch > self.stalls.prep => "storage",
             other => other,
         }
     }
@@ -538,7 +539,7 @@ impl Facts {
     }
 
     /// Whether a worker takes longer to read a sample than to prepare it.
-    fn mostly_reads(&self, change: &Change) -> bool {
+    pub(super) fn mostly_reads(&self, change: &Change) -> bool {
         self.reading_s(change.cache_bytes.unwrap_or(self.cache_bytes)) > 1.0 / self.alone().value
     }
 

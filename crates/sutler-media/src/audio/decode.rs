@@ -9,7 +9,7 @@ use symphonia::core::formats::{FormatOptions, FormatReader, Track, TrackType};
 use symphonia::core::io::{MediaSource, MediaSourceStream, ReadOnlySource};
 use symphonia::default::formats::{FlacReader, MpaReader, OggReader};
 
-use super::format::tag_bytes;
+use super::format::{end_tag_bytes, tag_bytes};
 use super::pipeline::RATE_MAX;
 use super::{AudioError, Clip, Format, ogg, sniff, wav};
 
@@ -142,9 +142,16 @@ fn guarded<T>(format: Format, work: impl FnOnce() -> Result<T, AudioError>) -> R
         .unwrap_or_else(|_| Err(AudioError::corrupt(format, "the decoder gave up on it")))
 }
 
-fn open(format: Format, bytes: &[u8]) -> Result<Box<dyn FormatReader + '_>, AudioError> {
+/// The bytes without the tags before and behind the sound.
+fn sound_in(format: Format, bytes: &[u8]) -> &[u8] {
     let sound = bytes.get(tag_bytes(bytes)..).unwrap_or_default();
-    let sound = Cursor::new(sound);
+    // The reader of FLAC takes all that follows the last frame's beginning for a part of it.
+    let after = if format == Format::Flac { end_tag_bytes(sound) } else { 0 };
+    &sound[..sound.len() - after]
+}
+
+fn open(format: Format, bytes: &[u8]) -> Result<Box<dyn FormatReader + '_>, AudioError> {
+    let sound = Cursor::new(sound_in(format, bytes));
     // Where it can look ahead, the reader of MP3 guesses a length from the first frames if none is said, and cuts off what lies
     // beyond.
     let source: Box<dyn MediaSource + '_> = match format {
@@ -201,6 +208,18 @@ fn explain(format: Format, bytes: &[u8], error: &SymphoniaError) -> AudioError {
     }
 }
 
+/// Whether a FLAC file goes on behind its metadata and so many bytes of frames.
+fn has_more(sound: &[u8], frame_bytes: usize) -> bool {
+    let mut at = b"fLaC".len();
+    while let Some([kind, a, b, c]) = sound.get(at..).and_then(|rest| rest.first_chunk()) {
+        at += 4 + u32::from_be_bytes([0, *a, *b, *c]) as usize;
+        if kind & 0x80 != 0 {
+            break;
+        }
+    }
+    at + frame_bytes < sound.len()
+}
+
 fn decode_packets(
     format: Format,
     bytes: &[u8],
@@ -223,6 +242,7 @@ fn decode_packets(
     let channels = usize::from(header.channels);
     // Interleaved at first, as the length need not be known.
     clip.values.clear();
+    let mut packet_bytes = 0;
     loop {
         let packet = match reader.next_packet() {
             Ok(Some(packet)) => packet,
@@ -238,6 +258,7 @@ fn decode_packets(
         if packet.track_id != id {
             continue;
         }
+        packet_bytes += packet.data.len();
         // Frames that are damaged are left out by the reader, and those behind them still say where they belong.
         if format == Format::Flac && packet.pts.get() != (clip.values.len() / channels) as i64 {
             return Err(AudioError::corrupt(format, "some of its frames are damaged"));
@@ -254,7 +275,12 @@ fn decode_packets(
     }
     let frames = (clip.values.len() / channels) as u64;
     let uncounted = if format == Format::Mp3 { UNCOUNTED } else { 0 };
-    if header.frames.is_some_and(|promised| frames.saturating_add(uncounted) < promised) {
+    let is_short = match header.frames {
+        Some(promised) => frames.saturating_add(uncounted) < promised,
+        // A last frame that is not whole is left out, too, and here nobody else would miss it.
+        None => format == Format::Flac && has_more(sound_in(format, bytes), packet_bytes),
+    };
+    if is_short {
         return Err(AudioError::truncated(format, bytes));
     }
     if frames == 0 && format == Format::Mp3 {

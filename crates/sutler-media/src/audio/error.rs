@@ -22,7 +22,10 @@ pub enum AudioError {
         first_bytes: String,
     },
     /// The bytes end too early.
-    #[error("the file ends at byte {bytes} before the {format} sound is complete; copy it again")]
+    #[error(
+        "the file ends at byte {bytes} before the {format} sound is complete{}; copy it again",
+        if *format == Format::Flac { ", or its last frame is damaged or has other bytes than a tag behind it" } else { "" }
+    )]
     Truncated {
         /// What the file is.
         format: Format,

@@ -67,9 +67,85 @@ pub(super) fn tag_bytes(bytes: &[u8]) -> usize {
     }
 }
 
+/// The length of the tags behind the sound, 0 where there are none: APE's, ID3v1's, or the first and then the second.
+pub(super) fn end_tag_bytes(bytes: &[u8]) -> usize {
+    let id3 = if bytes.last_chunk().is_some_and(is_id3v1) { ID3V1_BYTES } else { 0 };
+    id3 + ape_bytes(&bytes[..bytes.len() - id3])
+}
+
+/// Title, artist, album, year, comment and genre, of fixed length.
+const ID3V1_BYTES: usize = 128;
+
+/// Three letters could be anything's, so what follows them must be text.
+fn is_id3v1(tag: &[u8; ID3V1_BYTES]) -> bool {
+    let words = &tag[3..97];
+    tag.starts_with(b"TAG") && words.iter().all(|&byte| byte == 0 || byte >= b' ')
+}
+
+/// An APE tag ends with 32 bytes that say how long it is, those included, and whether as many more begin it.
+fn ape_bytes(bytes: &[u8]) -> usize {
+    match bytes.last_chunk::<32>() {
+        Some(
+            [
+                b'A',
+                b'P',
+                b'E',
+                b'T',
+                b'A',
+                b'G',
+                b'E',
+                b'X',
+                _,
+                _,
+                _,
+                _,
+                a,
+                b,
+                c,
+                d,
+                _,
+                _,
+                _,
+                _,
+                _,
+                _,
+                _,
+                flags,
+                ..,
+            ],
+        ) => {
+            let size = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+            let whole = size.saturating_add(if flags & 0x80 == 0 { 0 } else { 32 });
+            if whole <= bytes.len() { whole } else { 0 }
+        }
+        _ => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tags_behind_the_sound_are_known_and_sound_is_not() {
+        let mut id3 = [0; 128];
+        id3[..8].copy_from_slice(b"TAGTitle");
+        let footer = |size: u32, flags: u8| {
+            [b"APETAGEX\xd0\x07\0\0".as_slice(), &size.to_le_bytes(), &[1, 0, 0, 0, 0, 0, 0, flags], &[0; 8]]
+                .concat()
+        };
+        let ape = [&[7; 10][..], &footer(42, 0)].concat();
+        let with_header = [&footer(42, 0xa0)[..], &[7; 10], &footer(42, 0x80)].concat();
+        let sound = [0x55; 300];
+        assert_eq!(end_tag_bytes(&sound), 0);
+        for (tag, bytes) in [(&id3[..], 128), (&ape[..], 42), (&with_header[..], 74)] {
+            assert_eq!(end_tag_bytes(&[&sound, tag].concat()), bytes);
+        }
+        assert_eq!(end_tag_bytes(&[&sound, &ape[..], &id3].concat()), 170);
+        id3[40] = 1;
+        assert_eq!(end_tag_bytes(&[&sound[..], &id3].concat()), 0);
+        assert_eq!(end_tag_bytes(&footer(33, 0)), 0, "longer than the file");
+    }
 
     #[test]
     fn every_magic_is_known_and_text_is_not() {

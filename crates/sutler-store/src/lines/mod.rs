@@ -252,18 +252,24 @@ impl Source for Lines {
             let path = self.named(id);
             return Err(StoreError::TooLarge { path, bytes: stride.into(), bytes_max: self.bytes_max });
         }
-        // One byte more, which tells whether this is still the beginning of a line.
+        // A byte more tells whether this is still the beginning of a line, and behind a last one without an end whether it is still the last.
         let before = usize::from(start > 0);
-        let moved = || StoreError::LinesMoved { path: file.path.clone() };
-        let bytes = file.read(&[(start - before as u64, stride as usize + before)], buffer)?;
+        let stride = stride as usize;
+        let is_last = start + stride as u64 == file.index.bytes;
+        let wanted = before + stride + usize::from(is_last);
+        let bytes = file.read(&[(start - before as u64, wanted)], buffer)?;
         let after_mark = start == BYTE_ORDER_MARK.len() as u64 && bytes.first() == BYTE_ORDER_MARK.last();
-        if bytes.len() != stride as usize + before
-            || (before == 1 && bytes.first() != Some(&b'\n') && !after_mark)
-        {
-            return Err(moved());
-        }
-        let line = &bytes[before..];
-        let line = &line[..memchr::memchr(b'\n', line).unwrap_or(line.len())];
+        let begins = before == 0 || after_mark || bytes.first() == Some(&b'\n');
+        let followed_by = bytes.get(before + stride);
+        let line = bytes.get(before..before + stride).filter(|_| begins).and_then(|found| {
+            let (line, behind) = match memchr::memchr(b'\n', found) {
+                Some(end) => (&found[..end], &found[end + 1..]),
+                None => (found, &found[stride..]),
+            };
+            let ends = found.ends_with(b"\n") || (is_last && matches!(followed_by, None | Some(b'\n')));
+            (ends && behind.trim_ascii().is_empty()).then_some(line)
+        });
+        let line = line.ok_or_else(|| StoreError::LinesMoved { path: file.path.clone() })?;
         Ok(line.strip_suffix(b"\r").unwrap_or(line))
     }
 

@@ -4,6 +4,8 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::progress::Silent;
 
@@ -138,10 +140,48 @@ fn a_file_that_changed_is_noticed() {
     fs::write(&path, "first\nsecond\n").unwrap();
     let lines = open(folder.path(), &["a.txt"]).unwrap();
     let mut buffer = ReadBuffer::default();
-    for text in ["f\nirst\nsecond\n", "first\n"] {
+    for text in ["f\nirst\nsecond\n", "first\n", "first\nsecondly\n", "first\nse\n\nnd\n"] {
         fs::write(&path, text).unwrap();
         let error = lines.read(SampleId(1), &mut buffer).unwrap_err();
         assert_eq!(error.kind(), "changed", "{error}");
+    }
+    fs::write(&path, "first\nsecond\nand one more").unwrap();
+    assert_eq!(lines.read(SampleId(1), &mut buffer).unwrap(), b"second", "the file has grown");
+}
+
+#[test]
+fn a_last_line_that_goes_on_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.txt");
+    fs::write(&path, "first\nsec").unwrap();
+    let lines = open(folder.path(), &["a.txt"]).unwrap();
+    let mut buffer = ReadBuffer::default();
+    fs::write(&path, "first\nsec\nthird\n").unwrap();
+    assert_eq!(lines.read(SampleId(1), &mut buffer).unwrap(), b"sec");
+    fs::write(&path, "first\nsecond\n").unwrap();
+    assert_eq!(lines.read(SampleId(1), &mut buffer).unwrap_err().kind(), "changed");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn whatever_becomes_of_a_file_only_lines_of_it_are_served(
+        before in "([ab]{0,3}\n){0,12}[ab]{0,3}",
+        after in "([ab]{0,3}\n){0,12}[ab]{0,3}",
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt");
+        fs::write(&path, &before).unwrap();
+        let lines = open(folder.path(), &["a.txt"]).unwrap();
+        fs::write(&path, &after).unwrap();
+        let mut buffer = ReadBuffer::default();
+        for sample in 0..lines.len() as u32 {
+            match lines.read(SampleId(sample), &mut buffer) {
+                Ok(line) => prop_assert!(after.split('\n').any(|known| known.as_bytes() == line)),
+                Err(error) => prop_assert_eq!(error.kind(), "changed"),
+            }
+        }
     }
 }
 

@@ -252,8 +252,31 @@ fn preparation_that_is_fast_enough_is_not_what_binds() {
     };
     assert_eq!(quick.reach(&Change::default(), |known| known.value, Luck::USUAL).1, Resource::Processors);
     assert_eq!(predicted(&quick, Change::default()).1, "storage");
-    let slow = Facts { ingest: Known::exactly(400.0), ..quick };
+    let stalls = Stalls { fetch: 0.35, prep: 0.4, transport: 0.0, trainer: 0.25 };
+    let slow = Facts { ingest: Known::exactly(400.0), stalls, ..quick };
     assert_eq!(predicted(&slow, Change::default()).1, "processors");
+}
+
+#[test]
+fn reads_that_keep_workers_longer_than_preparing_does_are_storage() {
+    // Two workers that each wait 20 ms for a read and prepare for 2 ms; storage would deliver to sixty times as many.
+    let far = Facts {
+        workers: 2,
+        ingest: Known::exactly(2000.0),
+        prepare: Known::exactly(1000.0),
+        prepare_alone: Some(Known::exactly(500.0)),
+        work_s: Some(0.0005),
+        storage: Some(Known::exactly(5000.0)),
+        read_s: Some(0.02),
+        measured: Known::exactly(90.0),
+        stalls: Stalls { fetch: 0.9, prep: 0.05, transport: 0.0, trainer: 0.05 },
+        ..facts()
+    };
+    assert_eq!(far.reach(&Change::default(), |known| known.value, Luck::USUAL).1, Resource::Processors);
+    for ingest in [500.0, 900.0, 1100.0, 2000.0] {
+        let facts = Facts { ingest: Known::exactly(ingest), ..far };
+        assert_eq!(predicted(&facts, Change::default()).1, "storage", "{ingest}");
+    }
 }
 
 #[test]
