@@ -90,6 +90,11 @@ pub fn sniff(bytes: &[u8]) -> Result<Format, VolumeError> {
         [] => Err(VolumeError::Empty),
         [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => Ok(Format::Npy),
         [0x1F, 0x8B, ..] => Ok(Format::NiftiGzip),
+        // A header of 540 bytes, in either order of bytes, and the magic word.
+        [0x1C, 0x02, 0, 0, b'n', ..] | [0, 0, 0x02, 0x1C, b'n', ..] => Err(VolumeError::Unsupported {
+            format: Format::Nifti,
+            what: "version 2 of it (NIfTI-2)".to_owned(),
+        }),
         _ if nifti::is_header(bytes) => Ok(Format::Nifti),
         _ => {
             let first_bytes =
@@ -439,6 +444,8 @@ mod tests {
         assert_eq!(sniff(b""), Err(VolumeError::Empty));
         assert_eq!(sniff(b"\x93NUMPY\x01\x00"), Ok(Format::Npy));
         assert_eq!(sniff(b"\x1f\x8b\x08"), Ok(Format::NiftiGzip));
+        let told = sniff(b"\x1c\x02\0\0n+2\0\r\n\x1a\n").unwrap_err().to_string();
+        assert!(told.contains("NIfTI-2"), "{told}");
         let told = sniff(b"GIF89a").unwrap_err().to_string();
         assert!(told.contains("47 49 46 38 39 61"), "{told}");
     }
