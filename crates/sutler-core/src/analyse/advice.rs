@@ -295,7 +295,7 @@ impl Facts {
         } else {
             String::new()
         };
-        let share = if setting == Setting::Stream {
+        let share = if setting == Setting::Stream && workers > 1 {
             ", each of which goes through a copy of its own, so let __iter__ take the share that get_worker_info() tells"
         } else {
             ""
