@@ -57,6 +57,9 @@ def test_more_workers_get_more_of_storage_that_is_only_far_away(
     assert 1.6 < gain < 2.3
     assert found.stalls.fetch > 0.2
     assert "num_workers=" in found.recommendation.code
+    if delays == DELAYS:  # else reading and preparing take as long, and either may be named
+        assert found.recommendation.binding == "storage"
+        assert "how long a read takes" in found.recommendation.text
 
 
 def test_workers_that_were_held_up_a_little_make_no_queue_of_storage_that_is_only_far_away(
