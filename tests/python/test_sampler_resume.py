@@ -144,6 +144,56 @@ class PassesOver:
         self.pass_over = state["yielded"]
 
 
+class DrawsAtOnce(CountsOn):
+    """The same, but with ``iter()`` already."""
+
+    def __iter__(self) -> Iterator[int]:
+        self.epochs += 1
+        return iter(np.random.default_rng(self.epochs).permutation(SAMPLES).tolist())
+
+
+class PassesOverAtRandom(data.RandomSampler):  # type: ignore[name-defined]
+    """Counts what it yielded as well, of an order that it draws from a generator of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(Noisy(), generator=seeded_once())
+        self.yielded = 0
+        self.pass_over = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.yielded, self.pass_over = self.pass_over, 0
+        for index in list(super().__iter__())[self.yielded :]:
+            self.yielded += 1
+            yield index
+
+    def state_dict(self) -> dict[str, int]:
+        return {"yielded": self.yielded}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.pass_over = state["yielded"]
+
+
+class Buckets:
+    """Draws batches of different sizes, from a generator that only its state has."""
+
+    def __init__(self) -> None:
+        self.random = random.Random(3)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = self.random.sample(range(SAMPLES), SAMPLES)
+        yield from (order[:3], order[3:10], order[10:])
+
+    def __len__(self) -> int:
+        return 3
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"random": self.random.getstate()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        version, words, gauss = state["random"]
+        self.random.setstate((version, tuple(words), gauss))
+
+
 def seeded_once() -> Any:
     return torch.Generator().manual_seed(5)
 
@@ -248,6 +298,65 @@ def test_drawing_again_leaves_the_generators_of_the_process_alone(kind: Callable
     seed_all(3)
     iter(resumed)
     assert global_states() == expected
+
+
+WITH_A_STATE: dict[str, Callable[[], dict[str, Any]]] = {
+    "counts on": lambda: one_by_one(CountsOn()),
+    "counts on in batches": lambda: in_batches(CountsOn()),
+    "draws at once": lambda: one_by_one(DrawsAtOnce()),
+    "passes over": lambda: one_by_one(PassesOver()),
+    "passes over in batches": lambda: in_batches(PassesOver()),
+    "passes over at random": lambda: one_by_one(PassesOverAtRandom()),
+    "buckets": lambda: {"batch_sampler": Buckets()},
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", WITH_A_STATE)
+def test_a_state_from_between_two_epochs_has_that_of_the_sampler(name: str, workers: int) -> None:
+    def make() -> Loader:
+        return Loader(Noisy(), num_workers=workers, **WITH_A_STATE[name]())
+
+    loader = make()
+    states, epochs = [], []
+    for _ in range(4):
+        states.append(saved(loader))
+        epochs.append(values_of(loader))
+    for epoch, state in enumerate(states):
+        resumed = make()
+        resumed.load_state_dict(state)
+        assert saved(resumed)["epoch"] == epoch
+        assert [values_of(resumed) for _ in epochs[epoch:]] == epochs[epoch:]
+
+
+@pytest.mark.parametrize("name", WITH_A_STATE)
+def test_a_state_from_between_two_epochs_is_as_good_when_it_was_loaded_itself(name: str) -> None:
+    def make() -> Loader:
+        return Loader(Noisy(), num_workers=0, **WITH_A_STATE[name]())
+
+    loader, once, twice = make(), make(), make()
+    list(loader)
+    once.load_state_dict(saved(loader))
+    twice.load_state_dict(saved(once))
+    expected = values_of(loader)
+    assert values_of(twice) == values_of(once) == expected
+
+
+@pytest.mark.parametrize("name", WITH_A_STATE)
+def test_what_was_drawn_ahead_for_an_epoch_that_has_not_begun_is_not_in_the_state(name: str) -> None:
+    def make() -> Loader:
+        return Loader(Noisy(), num_workers=2, **WITH_A_STATE[name]())
+
+    loader, resumed, told_late = make(), make(), make()
+    list(loader)
+    coming = iter(loader)  # its workers are at work
+    state = saved(loader)
+    expected = values_of(coming)
+    resumed.load_state_dict(state)
+    assert values_of(resumed) == expected
+    made_before = iter(told_late)
+    told_late.load_state_dict(state)
+    assert values_of(made_before) == expected
 
 
 def randomly_sampled(workers: int) -> Loader:

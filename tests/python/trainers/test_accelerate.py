@@ -12,6 +12,8 @@ import sutler
 import torch
 from sutler import Loader
 
+from .samplers import Remembering
+
 accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
 
 from sutler.integrations.accelerate import prepare  # noqa: E402 - only where there is Accelerate
@@ -153,6 +155,26 @@ def test_a_saved_state_goes_on_with_the_exact_rest(
     accelerator.load_state(str(tmp_path))
     rest = [ids for _ in range(3) for ids in ids_of(prepared)]
     assert rest[: len(trained) - step] == trained[step:]
+
+
+@pytest.mark.parametrize("step", [4, BATCHES, BATCHES + 2, 2 * BATCHES])
+def test_a_saved_state_has_that_of_a_sampler_also_after_the_last_batch(
+    accelerator: Any, augmented: sutler.ImageFolder, tmp_path: Path, step: int
+) -> None:
+    def make() -> Loader:
+        return loader_of(augmented, shuffle=False, sampler=Remembering(augmented))
+
+    prepared = prepare(accelerator, make())
+    trained = []
+    for _ in range(3):
+        for *_, ids in prepared:
+            trained.append(ids.tolist())
+            if len(trained) == step:
+                state = prepared.state_dict()
+    resumed = prepare(accelerator, make(), checkpoint=False)
+    resumed.load_state_dict(state)
+    epochs_left = 3 - step // BATCHES
+    assert [ids for _ in range(epochs_left) for ids in ids_of(resumed)] == trained[step:]
 
 
 @pytest.mark.parametrize("skipped", [0, 1, 4, BATCHES])
