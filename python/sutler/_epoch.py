@@ -41,6 +41,7 @@ class Position:
         "ended",
         "epoch",
         "origin",
+        "seeded",
         "served",
         "streams",
     )
@@ -62,6 +63,8 @@ class Position:
         self.complete = False
         #: Whether the iterator has said so, too: then the trainer has left the epoch, and states belong to the next.
         self.ended = False
+        #: Whether the seeds of the epoch's workers were drawn before the state was saved that this comes from.
+        self.seeded = False
         #: Where the readers of a stream are, where the dataset is one.
         self.streams: StreamProgress | None = None
         #: Where they were when this was planned: beginning an epoch draws seeds, which `streams` then has.
@@ -73,6 +76,7 @@ class Position:
         copied.drawn_from = self.drawn_from  # shared by all copies, since nothing is added to it
         copied.before = self.before
         copied.served = None if self.served is None else Served(self.served.save())
+        copied.seeded = self.seeded
         copied.streams = copied.origin = self.streams
         return copied
 

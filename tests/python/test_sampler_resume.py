@@ -282,22 +282,100 @@ def test_a_sampler_that_draws_one_by_one_goes_on_where_the_trainer_has_the_gener
     assert values_of(resumed) == rest
 
 
-@pytest.mark.parametrize("kind", [lambda: data.RandomSampler(Noisy()), AtOnce, OneByOne])
-def test_drawing_again_leaves_the_generators_of_the_process_alone(kind: Callable[[], Any]) -> None:
+RESUMED: dict[str, Callable[[], dict[str, Any]]] = {
+    "shuffled": lambda: {"batch_size": 4, "shuffle": True},
+    "random": lambda: one_by_one(data.RandomSampler(Noisy())),
+    "at once": lambda: one_by_one(AtOnce()),
+    "one by one": lambda: one_by_one(OneByOne()),
+    "batches": lambda: in_batches(data.RandomSampler(Noisy())),
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_beginning_the_rest_of_an_epoch_leaves_the_generators_of_the_process_alone(name: str) -> None:
+    """The seeds of its workers were drawn when the epoch began, and so was what the sampler draws again."""
+
     def make() -> Loader:
-        return Loader(Noisy(), batch_size=4, sampler=kind(), num_workers=0)
+        return Loader(Noisy(), num_workers=0, **RESUMED[name]())
 
     loader = make()
     next(iter(loader))
     resumed = make()
     resumed.load_state_dict(saved(loader))
     seed_all(3)
-    # PyTorch draws the seed of workers from there, also where there are none.
-    torch.empty((), dtype=torch.int64).random_()
-    expected = global_states()
-    seed_all(3)
+    before = global_states()
     iter(resumed)
-    assert global_states() == expected
+    assert global_states() == before
+
+
+def trained(
+    loader: Loader, checkpoint: tuple[Any, Any] | None = None, *, stop: tuple[int, int] | None = None
+) -> tuple[list[Any], Any]:
+    """Three epochs of a trainer that draws a random number for each batch, as dropout does.
+
+    It goes on from its checkpoint, and stops after a batch of an epoch, or after none before the epoch begins.
+    """
+    torch.manual_seed(0)
+    if checkpoint is not None:
+        loader.load_state_dict(checkpoint[0])
+        torch.set_rng_state(checkpoint[1])
+    found = []
+    for epoch in range(0 if checkpoint is None else checkpoint[0]["epoch"], 3):
+        if stop == (epoch, 0):
+            break
+        for batch, (indices, noise) in enumerate(loader, start=1):
+            found.append((epoch, indices.tolist(), noise.tolist(), torch.rand(1).item()))
+            if stop == (epoch, batch):
+                return found, (saved(loader), torch.get_rng_state())
+    return found, (saved(loader), torch.get_rng_state())
+
+
+@pytest.mark.parametrize("stop", [(0, 1), (1, 0), (1, 3), (2, 0)])
+@pytest.mark.parametrize(
+    "workers", [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}]
+)
+@pytest.mark.parametrize("name", ["shuffled", "random", "batches"])
+def test_a_trainer_that_restores_its_generator_goes_on_with_the_same_random_numbers(
+    name: str, workers: dict[str, Any], stop: tuple[int, int]
+) -> None:
+    def make() -> Loader:
+        return Loader(Noisy(), **workers, **RESUMED[name]())
+
+    whole, _ = trained(make())
+    begun, checkpoint = trained(make(), stop=stop)
+    rest, _ = trained(make(), checkpoint)
+    assert begun + rest == whole
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_generator_of_a_loader_is_left_alone_by_the_rest_of_an_epoch(workers: int) -> None:
+    def make(generator: Any) -> Loader:
+        return Loader(Noisy(), batch_size=4, num_workers=workers, generator=generator)
+
+    loader = make(seeded_once())
+    next(iter(loader))
+    generator = seeded_once()
+    resumed = make(generator)
+    resumed.load_state_dict(saved(loader))
+    before = generator.get_state()
+    list(resumed)
+    assert torch.equal(generator.get_state(), before)
+    list(resumed)  # a whole epoch
+    assert not torch.equal(generator.get_state(), before)
+
+
+def test_a_state_that_does_not_tell_of_seeds_is_loaded() -> None:
+    dataset = Noisy()
+    loader = Loader(dataset, batch_size=4, shuffle=True, num_workers=0)
+    batches = iter(loader)
+    next(batches)
+    state = saved(loader)
+    assert state.pop("seeded")
+    resumed = Loader(dataset, batch_size=4, shuffle=True, num_workers=0)
+    resumed.load_state_dict(state)
+    before = global_states()
+    assert values_of(resumed) == values_of(batches)
+    assert global_states() == before
 
 
 WITH_A_STATE: dict[str, Callable[[], dict[str, Any]]] = {

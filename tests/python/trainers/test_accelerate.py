@@ -177,6 +177,35 @@ def test_a_saved_state_has_that_of_a_sampler_also_after_the_last_batch(
     assert [ids for _ in range(epochs_left) for ids in ids_of(resumed)] == trained[step:]
 
 
+@pytest.mark.parametrize("workers", [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}])
+@pytest.mark.parametrize("step", [1, 3, 4])
+def test_random_numbers_of_the_trainer_go_on_as_well(
+    accelerator: Any, tmp_path: Path, step: int, workers: dict[str, Any]
+) -> None:
+    """Accelerate restores the generator that dropout draws from, and unseeded samplers."""
+
+    def make() -> Any:
+        sampler = torch.utils.data.RandomSampler(range(12))
+        return prepare(accelerator, Loader(torch.arange(12), 4, sampler=sampler, **workers))
+
+    def train(prepared: Any, epochs: int) -> Iterator[tuple[list[int], float]]:
+        for _ in range(epochs):
+            for batch in prepared:
+                yield batch.tolist(), torch.rand(1).item()
+
+    prepared = make()
+    trained = []
+    for one in train(prepared, 3):
+        trained.append(one)
+        if len(trained) == step:
+            accelerator.save_state(str(tmp_path))
+    torch.manual_seed(5)
+    accelerator._custom_objects.clear()
+    resumed = make()
+    accelerator.load_state(str(tmp_path))
+    assert list(train(resumed, 3 - step // 3)) == trained[step:]
+
+
 @pytest.mark.parametrize("skipped", [0, 1, 4, BATCHES])
 @pytest.mark.parametrize("order", ["own", "sampler", "batch_sampler"])
 def test_skipping_batches_keeps_the_engine_and_the_epoch(
