@@ -424,9 +424,10 @@ class ProcessBackend:
         return [] if self._pool is None else self._pool.processes
 
     def leave_epoch(self, job: _sutler.Job) -> None:
-        """Workers that are not to stay end with the last running epoch."""
+        """Workers that are not to stay end with the last running epoch, and so do those that have lost one."""
         self._epochs -= 1
-        if self._epochs == 0 and not self._persistent:
+        lost_one = self._pool is not None and self._is_to_be_replaced(self._pool)
+        if self._epochs == 0 and (lost_one or not self._persistent):
             self.hang_up(job)
             self.end()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 import weakref
@@ -16,7 +17,7 @@ from sutler._shares import warn_of_share
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_progress import StreamProgress
 from sutler._sutler import Positions, Served
-from sutler.errors import sample_error
+from sutler.errors import WorkerError, WorkerStartError, sample_error
 
 if TYPE_CHECKING:
     from sutler._drawn_from import DrawnFrom
@@ -141,6 +142,8 @@ class EpochIterator(Iterator[Any]):
         self.latest = range(0)
         self._started = False
         self._ended = False
+        #: What has ended the epoch before its time, without a traceback, since that holds this iterator.
+        self._lost: WorkerError | WorkerStartError | None = None
         # A sampler that was drawn when a state was saved may yet be told which epoch that was.
         if position.drawing is None or position.drawing.epoch is None or position.drawn is None:
             self._start()
@@ -224,6 +227,8 @@ class EpochIterator(Iterator[Any]):
     def __next__(self) -> Any:
         if self._ended:
             raise StopIteration
+        if self._lost is not None:
+            raise copy.copy(self._lost)
         if not self.begun:
             with self._loader._waiting_for_workers():
                 self.begin()
@@ -235,6 +240,13 @@ class EpochIterator(Iterator[Any]):
         try:
             answer = self._prefetcher.next() if self._prefetcher else self._source.next()
         except TimedOutError:
+            raise
+        except (WorkerError, WorkerStartError) as error:
+            # No batch comes any more. Whoever keeps the error keeps this iterator, and the other workers should not
+            # wait for that.
+            self._lost = copy.copy(error)
+            with self._loader._waiting_for_workers():
+                self.close()
             raise
         except Exception:
             self._delivered += 1  # the next request passes over the batch, where the epoch goes on at all
