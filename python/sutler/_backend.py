@@ -279,8 +279,8 @@ class ProcessBackend:
         self._cache_figures: dict[str, Any] | None = None
         self._owner = os.getpid()
         self._pool: WorkerPool | ThreadPool | None = None
-        #: The base of the seeds of workers that are about to be started, once it is drawn.
-        self._base_seed: int | None = None
+        #: The base of the seeds of workers that are about to be started.
+        self._base_seed = 0
         self._epochs = 0
         self._table = KeyTable()
         self.keys: KeyTable | None = self._table
@@ -345,10 +345,20 @@ class ProcessBackend:
             hand_over=self._hand_over,
         )
 
-    def seed_workers(self, loader: Loader) -> None:
-        """Draws the base of the workers' seeds, if the next epoch is to start some: before a sampler is drawn from."""
-        if self._pool is None or self._is_to_be_replaced(self._pool):
-            self._base_seed = draw_seed(loader.generator, loader.seed)
+    def seed_workers(self, loader: Loader, *, unseen: bool) -> None:
+        """Draws the base of the workers' seeds, if the next epoch is to start some: before a sampler is drawn from.
+
+        `unseen` is for the rest of an epoch: its seeds were drawn when it began, so that the trainer's generator, which
+        may have been put back to a later place, is left there.
+        """
+        parents = self._owner != os.getpid()
+        if self._pool is None or parents or self._is_to_be_replaced(self._pool):
+            self._base_seed = draw_seed(loader.generator, loader.seed, unseen=unseen)
+
+    def keeps_workers(self) -> bool:
+        """Whether there are workers that stay for the next epoch."""
+        pool = None if self._owner != os.getpid() else self._pool
+        return self._persistent and pool is not None and not self._is_to_be_replaced(pool)
 
     def _is_to_be_replaced(self, pool: WorkerPool | ThreadPool) -> bool:
         """Whether workers are of no use to an epoch: a lost one's samples were spoken of when it died."""
@@ -363,7 +373,6 @@ class ProcessBackend:
         if self._pool is not None:
             return
         options = self._worker_options(loader)
-        self._base_seed = None
         if wants_threads(loader.multiprocessing_context):
             self._pool = ThreadPool(self._dataset, options)
         else:
@@ -377,9 +386,7 @@ class ProcessBackend:
         return WorkerOptions(
             worker=0,
             num_workers=loader._most_workers(),
-            base_seed=draw_seed(loader.generator, loader.seed)
-            if self._base_seed is None
-            else self._base_seed,
+            base_seed=self._base_seed,
             sample_seed=loader.seed,
             batch_rows=self._batch_rows,
             batched=loader._batched(),
@@ -417,9 +424,10 @@ class ProcessBackend:
         return [] if self._pool is None else self._pool.processes
 
     def leave_epoch(self, job: _sutler.Job) -> None:
-        """Workers that are not to stay end with the last running epoch."""
+        """Workers that are not to stay end with the last running epoch, and so do those that have lost one."""
         self._epochs -= 1
-        if self._epochs == 0 and not self._persistent:
+        lost_one = self._pool is not None and self._is_to_be_replaced(self._pool)
+        if self._epochs == 0 and (lost_one or not self._persistent):
             self.hang_up(job)
             self.end()
 
@@ -454,12 +462,20 @@ class ProcessBackend:
         return "is gone" if self._pool is None else self._pool.post_mortem(worker)
 
 
-def draw_seed(generator: Any, seed: int) -> int:
-    """The base of the workers' seeds, drawn as PyTorch draws it where PyTorch is in use."""
+def draw_seed(generator: Any, seed: int, *, unseen: bool = False) -> int:
+    """The base of the workers' seeds, drawn as PyTorch draws it where PyTorch is in use.
+
+    `unseen` leaves the generator where it is.
+    """
     torch = sys.modules.get("torch")
     if torch is None:
         return seed
-    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+    source = torch.default_generator if generator is None else generator
+    before = source.get_state()
+    drawn = int(torch.empty((), dtype=torch.int64).random_(generator=source).item())
+    if unseen:
+        source.set_state(before)
+    return drawn
 
 
 def length_of(dataset: Any) -> int | None:

@@ -56,7 +56,8 @@ def begin_epoch(loader: Loader, position: Position) -> tuple[BatchSource, Callab
 def _plan_in_process(loader: Loader, position: Position, first: int) -> InlineBatches:
     """An epoch of a dataset written in Python that the trainer calls itself."""
     # PyTorch draws the workers' seeds here also where there are none, and samplers draw from the same generator.
-    draw_seed(loader.generator, loader.seed)
+    if not position.seeded:
+        draw_seed(loader.generator, loader.seed)
     keys = loader._backend.keys or KeyTable()
     total: int | None
     batches: Iterator[tuple[list[int], Progress]]
@@ -120,6 +121,9 @@ def _start_run(
     loader: Loader, position: Position, first: int
 ) -> tuple[_sutler.Run, _sutler.Job, Feed | None]:
     """Starts the native side of an epoch at a position."""
+    if isinstance(loader._backend, ProcessBackend):
+        # As PyTorch does it, from whose generator the sampler may draw after that.
+        loader._backend.seed_workers(loader, unseen=position.seeded)
     batch_size = loader._rows()
     at: dict[str, Any] = {"epoch": position.epoch, "consumed": position.consumed, "done": position.served}
     drawing = position.drawing
@@ -143,8 +147,6 @@ def _start_run(
         return run, job, None
     batches_ahead = loader._batches_ahead(batch_size)
     if drawing.in_batches:
-        if isinstance(loader._backend, ProcessBackend):
-            loader._backend.seed_workers(loader)  # as PyTorch does, from whose generator the sampler may draw
         # The largest of the first ones; a later batch that is larger gets memory of its own.
         engine, job = loader._room.enter_epoch(
             loader, max([1, *map(len, drawing.items(first, batches_ahead))])

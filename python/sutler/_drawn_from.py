@@ -37,7 +37,8 @@ class DrawnFrom:
         self.at_draw: dict[str, bytes] = {}
         #: Between two epochs: of the sampler's own generators.
         self.at_rest: dict[str, bytes] = {}
-        #: What the sampler's ``state_dict`` gave before ``iter(sampler)``, in a tuple, where it has one.
+        #: What the sampler's ``state_dict`` gave before ``iter(sampler)``, or between two epochs; in a tuple, where it
+        #: has one.
         self.sampler_state: tuple[Any] | None = None
 
     def save(self) -> dict[str, Any] | None:
@@ -84,23 +85,32 @@ def sampler_state_of(sampler: Any) -> tuple[Any] | None:
 
 def watched(sampler: Any, draw: Callable[[], Result]) -> tuple[Result, dict[str, bytes]]:
     """What a call returns, and where those generators were before it that it has moved."""
-    before = _states(sampler)
+    before = states_of(sampler)
     result = draw()
-    after = _states(sampler)
+    after = states_of(sampler)
     return result, {which: state for which, state in before.items() if after.get(which) != state}
 
 
 @contextlib.contextmanager
 def replayed(sampler: Any, states: dict[str, bytes]) -> Iterator[None]:
     """Puts generators where they were; those of the process only for a while, so that nobody else notices."""
-    shared = {which: state for which, state in states.items() if which in _generators.NAMES}
-    put_back = _generators.save(list(shared))
-    restore_own(sampler, states)
-    _generators.restore(shared)
+    put_back = _generators.save([which for which in states if which in _generators.NAMES])
+    restore(sampler, states)
     try:
         yield
     finally:
         _generators.restore(put_back)
+
+
+def states_of(sampler: Any) -> dict[str, bytes]:
+    """Where all generators are that a sampler may draw from."""
+    return _generators.save(list(_generators.marks())) | own_states(sampler)
+
+
+def restore(sampler: Any, states: dict[str, bytes]) -> None:
+    """Puts generators where they were, both those that belong to a sampler and those of the process."""
+    restore_own(sampler, states)
+    _generators.restore({which: state for which, state in states.items() if which in _generators.NAMES})
 
 
 def own_states(sampler: Any) -> dict[str, bytes]:
@@ -113,10 +123,6 @@ def restore_own(sampler: Any, states: dict[str, bytes]) -> None:
     for which, generator in _own_generators(sampler):
         if which in states:
             _generators.restore_torch(generator, states[which])
-
-
-def _states(sampler: Any) -> dict[str, bytes]:
-    return _generators.save(list(_generators.marks())) | own_states(sampler)
 
 
 def _chain(sampler: Any) -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,15 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sutler._drawn_from import DrawnFrom, replayed, sampler_state_of, watched
+from sutler._drawn_from import (
+    DrawnFrom,
+    replayed,
+    restore,
+    restore_own,
+    sampler_state_of,
+    states_of,
+    watched,
+)
 
 #: The engine is told of a draw in one number: the lower half is the sample's, the upper one how often it came before.
 HALF_BITS = 32
@@ -31,7 +39,14 @@ def split(joined: int) -> tuple[int, int]:
 class Draws:
     """What a sampler draws from one ``iter(sampler)`` on; it may be gone through again until an epoch has begun."""
 
-    def __init__(self, sampler: Iterable[Any], epoch: Any, repeats: DrawnFrom | None = None) -> None:
+    def __init__(
+        self,
+        sampler: Iterable[Any],
+        epoch: Any,
+        repeats: DrawnFrom | None = None,
+        *,
+        told_state: bool = False,
+    ) -> None:
         self._sampler = sampler
         #: The epoch that the sampler was set to when drawing began, where it has such a thing.
         self.epoch = epoch
@@ -39,18 +54,20 @@ class Draws:
         self.repeats = repeats
         #: What they are drawn from.
         self.drawn_from = DrawnFrom() if repeats is None else repeats
-        self._told_state = False
+        #: Whether a loaded state was told to the sampler, from before these draws.
+        self._told_state = told_state if repeats is None else repeats.load_sampler_state(sampler)
         self._untouched = True
-        self._source: Iterator[Any]
-        if repeats is None:
-            self.drawn_from.sampler_state = sampler_state_of(sampler)
-            self._source, self.drawn_from.at_iter = watched(sampler, lambda: iter(sampler))
-        else:
-            self._told_state = repeats.load_sampler_state(sampler)
-            self._source = self._repeated_iter(repeats)
+        #: Whether another state was loaded since, so that no epoch may begin with these.
+        self.outdated = False
+        self._source = self._fresh_iter() if repeats is None else self._repeated_iter(repeats)
         self._drawn: list[Any] = []
         self._begun = False
         self._owner: weakref.ref[Any] | None = None
+
+    def _fresh_iter(self) -> Iterator[Any]:
+        self.drawn_from.sampler_state = sampler_state_of(self._sampler)
+        source, self.drawn_from.at_iter = watched(self._sampler, lambda: iter(self._sampler))
+        return source
 
     def _repeated_iter(self, repeats: DrawnFrom) -> Iterator[Any]:
         with replayed(self._sampler, repeats.at_iter):
@@ -88,7 +105,7 @@ class Draws:
 
     def is_still_for(self, epoch: Any, repeats: DrawnFrom | None) -> bool:
         """Whether the sampler is still set to the same epoch, and the same is to be repeated."""
-        return self.epoch == epoch and self.repeats is repeats
+        return self.epoch == epoch and self.repeats is repeats and not self.outdated
 
     def take_over(self) -> None:
         """Another iterator is to be made for them."""
@@ -113,8 +130,25 @@ class Draws:
         self._untouched = False
         if self.repeats is not None:
             return next(self._source)
-        drawn, self.drawn_from.at_draw = watched(self._sampler, lambda: next(self._source))
+        before = states_of(self._sampler) if self._told_state else {}
+        try:
+            drawn, self.drawn_from.at_draw = watched(self._sampler, lambda: next(self._source))
+        except StopIteration:
+            if not self._told_state:
+                raise
+            return self._first_of_new_epoch(before)
         return drawn
+
+    def _first_of_new_epoch(self, before: dict[str, bytes]) -> Any:
+        """The first draw of a sampler that took a state from between two epochs for the end of one; see `start_over`.
+
+        Generators are put back to where they were `before` it found nothing to draw.
+        """
+        self._told_state, self._untouched = False, True
+        restore(self._sampler, before)
+        restore_own(self._sampler, self.drawn_from.at_iter)
+        self._source = self._fresh_iter()
+        return self._draw()
 
     def __iter__(self) -> Iterator[Any]:
         return _Again(self)
@@ -139,8 +173,13 @@ class UnusedDraws:
     def __init__(self) -> None:
         self._all: list[Draws] = []
 
-    def take(self, sampler: Iterable[Any], epoch: Any, repeats: DrawnFrom | None) -> Draws:
-        """What to serve next: what an iterator that is gone has left over, else what the sampler draws now."""
+    def take(
+        self, sampler: Iterable[Any], epoch: Any, repeats: DrawnFrom | None, *, told_state: bool
+    ) -> Draws:
+        """What to serve next: what an iterator that is gone has left over, else what the sampler draws now.
+
+        `told_state` says that the sampler was told a loaded state, and has not drawn since.
+        """
         self._all = [
             draws for draws in self._all if not draws.is_left_over() or draws.is_of(sampler, epoch, repeats)
         ]
@@ -148,7 +187,7 @@ class UnusedDraws:
             if draws.is_left_over():
                 draws.take_over()
                 return draws
-        self._all.append(Draws(sampler, epoch, repeats))
+        self._all.append(Draws(sampler, epoch, repeats, told_state=told_state))
         return self._all[-1]
 
     def first(self) -> Draws | None:
@@ -159,6 +198,12 @@ class UnusedDraws:
         """An epoch begins with these."""
         begun.begin()
         self.drop(begun)
+
+    def forget(self) -> None:
+        """No epoch will begin with any of them: the sampler was put elsewhere."""
+        for draws in self._all:
+            draws.outdated = True
+        self._all = []
 
     def drop(self, dropped: Draws) -> None:
         """No epoch will begin with these."""

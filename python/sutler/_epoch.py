@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 import weakref
@@ -16,7 +17,7 @@ from sutler._shares import warn_of_share
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_progress import StreamProgress
 from sutler._sutler import Positions, Served
-from sutler.errors import sample_error
+from sutler.errors import WorkerError, WorkerStartError, sample_error
 
 if TYPE_CHECKING:
     from sutler._drawn_from import DrawnFrom
@@ -41,6 +42,7 @@ class Position:
         "ended",
         "epoch",
         "origin",
+        "seeded",
         "served",
         "streams",
     )
@@ -62,6 +64,8 @@ class Position:
         self.complete = False
         #: Whether the iterator has said so, too: then the trainer has left the epoch, and states belong to the next.
         self.ended = False
+        #: Whether the seeds of the epoch's workers were drawn before the state was saved that this comes from.
+        self.seeded = False
         #: Where the readers of a stream are, where the dataset is one.
         self.streams: StreamProgress | None = None
         #: Where they were when this was planned: beginning an epoch draws seeds, which `streams` then has.
@@ -73,6 +77,7 @@ class Position:
         copied.drawn_from = self.drawn_from  # shared by all copies, since nothing is added to it
         copied.before = self.before
         copied.served = None if self.served is None else Served(self.served.save())
+        copied.seeded = self.seeded
         copied.streams = copied.origin = self.streams
         return copied
 
@@ -137,6 +142,8 @@ class EpochIterator(Iterator[Any]):
         self.latest = range(0)
         self._started = False
         self._ended = False
+        #: What has ended the epoch before its time, without a traceback, since that holds this iterator.
+        self._lost: WorkerError | WorkerStartError | None = None
         # A sampler that was drawn when a state was saved may yet be told which epoch that was.
         if position.drawing is None or position.drawing.epoch is None or position.drawn is None:
             self._start()
@@ -220,6 +227,8 @@ class EpochIterator(Iterator[Any]):
     def __next__(self) -> Any:
         if self._ended:
             raise StopIteration
+        if self._lost is not None:
+            raise copy.copy(self._lost)
         if not self.begun:
             with self._loader._waiting_for_workers():
                 self.begin()
@@ -231,6 +240,13 @@ class EpochIterator(Iterator[Any]):
         try:
             answer = self._prefetcher.next() if self._prefetcher else self._source.next()
         except TimedOutError:
+            raise
+        except (WorkerError, WorkerStartError) as error:
+            # No batch comes any more. Whoever keeps the error keeps this iterator, and the other workers should not
+            # wait for that.
+            self._lost = copy.copy(error)
+            with self._loader._waiting_for_workers():
+                self.close()
             raise
         except Exception:
             self._delivered += 1  # the next request passes over the batch, where the epoch goes on at all

@@ -100,6 +100,7 @@ def _dealt_anew(loader: Loader, ranks: list[Position]) -> Position:
     """The beginning of a share of what is left of the epoch, for each of another number of ranks."""
     first = ranks[0]
     position = Position(first.epoch, first.consumed)
+    position.seeded = first.seeded
     position.before = _sutler.Served.by_ranks(
         [rank.served for rank in ranks if rank.served is not None],
         samples=len(loader.dataset),

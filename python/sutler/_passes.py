@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sutler._drawn_from import DrawnFrom, own_states, restore_own
+from sutler._drawn_from import DrawnFrom, own_states, restore_own, sampler_state_of
 from sutler._draws import Draws, UnusedDraws
 from sutler._epoch import Position
 from sutler._epoch_batches import EpochBatches
@@ -43,6 +43,8 @@ class Passes:
         #: What the sampler has drawn for the pass that began last.
         self.drawing: Drawing | None = None
         self._unused_draws = UnusedDraws()
+        #: Whether the sampler was told a state from between two epochs, and has not been asked to draw since.
+        self._told_state = False
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch to run next."""
@@ -53,13 +55,28 @@ class Passes:
     def resume_at(self, position: Position) -> None:
         """The next pass goes on where a saved state left one."""
         self._resume = position
-        if position.drawn_from is not None:
-            # At once and not when the epoch begins, as a trainer may seed them again before that.
-            restore_own(self._given, position.drawn_from.at_rest)
-            if position.drawn_from.at_rest:  # what was drawn before this was drawn from elsewhere
-                self._unused_draws = UnusedDraws()
+        if position.drawn_from is not None and _repeated(position) is None:
+            self._put_to_rest(position.drawn_from)
         self._clock.go_on_to(position.epoch)
         self._position = None
+
+    def skip_to(self, consumed: int) -> None:
+        """The next pass begins after so many samples of its epoch, of which nobody has a state."""
+        position = self.coming()
+        position.consumed, position.drawn = consumed, None
+        if self._unused_draws.first() is None:
+            position.drawn_from = None  # the sampler is where it is to begin
+        self.resume_at(position)
+
+    def _put_to_rest(self, resting: DrawnFrom) -> None:
+        """Puts the sampler where it was between two epochs.
+
+        At once and not when the epoch begins, as a trainer may seed its generators again before that.
+        """
+        restore_own(self._given, resting.at_rest)
+        self._told_state = resting.load_sampler_state(self._given)
+        if resting.at_rest or self._told_state:  # what was drawn before this was drawn from elsewhere
+            self._unused_draws.forget()
 
     def save(self, loader: Loader) -> dict[str, Any]:
         """What another loader needs to go on to the same pass as this one: the next, or one that is to be resumed."""
@@ -147,13 +164,16 @@ class Passes:
         return getattr(self._told_epoch, "epoch", None)
 
     def _resting(self) -> DrawnFrom:
-        """Where the sampler's own generators are between two epochs: before what was drawn ahead for the next one."""
+        """Where the sampler and its generators are between two epochs: before what was drawn ahead for the next one."""
         resting = DrawnFrom()
         resting.at_rest = own_states(self._given)
         ahead = self._unused_draws.first()
-        if ahead is not None:
-            before = ahead.drawn_from.at_draw | ahead.drawn_from.at_iter
-            resting.at_rest |= {which: before[which] for which in resting.at_rest.keys() & before.keys()}
+        if ahead is None:
+            resting.sampler_state = sampler_state_of(self._given)
+            return resting
+        before = ahead.drawn_from.at_draw | ahead.drawn_from.at_iter
+        resting.at_rest |= {which: before[which] for which in resting.at_rest.keys() & before.keys()}
+        resting.sampler_state = ahead.drawn_from.sampler_state
         return resting
 
     def _draw(self, loader: Loader, position: Position) -> Drawing | None:
@@ -168,7 +188,10 @@ class Passes:
             draws = Draws(given, self._sampler_epoch(), _repeated(position))
         else:
             source = given if loader._steps is None else loader._steps
-            draws = self._unused_draws.take(source, self._sampler_epoch(), _repeated(position))
+            draws = self._unused_draws.take(
+                source, self._sampler_epoch(), _repeated(position), told_state=self._told_state
+            )
+            self._told_state = False
         keys = loader._backend.keys
         # Datasets written in Python answer for their keys themselves, and need not have a length.
         samples = len(loader._origin) if keys is None else 0

@@ -54,10 +54,11 @@ class RunReader:
             raise TimedOutError(
                 f"DataLoader timed out after {self._timeout} seconds{self._doing()}"
             ) from None
+        except WorkerError as error:
+            # Not by way of a name, with which the error would hold itself, and all that its traceback leads to.
+            raise self._failed_start() or error from None
         except Exception as error:
             self._delivered += 1  # passed over, where the epoch goes on at all
-            if isinstance(error, WorkerError) and (failed_start := self._failed_start()) is not None:
-                raise failed_start from None
             if self._selection is not None:
                 raise self._selection.renamed_error(error) from error.__cause__
             raise

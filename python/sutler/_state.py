@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
-from sutler._backend import length_of
+from sutler._backend import ProcessBackend, length_of
 from sutler._drawn_from import DrawnFrom
 from sutler._epoch import Position
 from sutler._job_state import check_job_states
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STATE_VERSION = 1
 
 #: What older states do not have, and need not.
-CAME_LATER = ("before", "drawn_from", "dataset")
+CAME_LATER = ("before", "seeded", "drawn_from", "dataset")
 
 
 def describe_order(loader: Loader) -> str:
@@ -50,6 +50,7 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
         "served": served,
         "place": [loader.rank, loader.world_size] if uneven or served is not None else None,
         "seed": loader.seed,
+        "seeded": position.seeded or position.is_begun or _keeps_workers(loader),
         "order": loader.order,
         "sampling": describe_order(loader),
         "drawn": position.drawn_so_far,
@@ -58,6 +59,11 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
         "fingerprint": loader._backend.fingerprint(),
         "dataset": None,
     }
+
+
+def _keeps_workers(loader: Loader) -> bool:
+    """Whether the next epoch has workers that were seeded for an earlier one."""
+    return isinstance(loader._backend, ProcessBackend) and loader._backend.keeps_workers()
 
 
 def _samples(number: Any) -> str:
@@ -145,6 +151,7 @@ def _check_one(loader: Loader, state: Any) -> Position:
         _check_gaps(loader, state)
     position.before = None if before is None else _sutler.Served(json.dumps(before))
     position.served = None if state["served"] is None else _sutler.Served(json.dumps(state["served"]))
+    position.seeded = bool(state.get("seeded", position.is_begun))
     return position
 
 

@@ -144,6 +144,56 @@ class PassesOver:
         self.pass_over = state["yielded"]
 
 
+class DrawsAtOnce(CountsOn):
+    """The same, but with ``iter()`` already."""
+
+    def __iter__(self) -> Iterator[int]:
+        self.epochs += 1
+        return iter(np.random.default_rng(self.epochs).permutation(SAMPLES).tolist())
+
+
+class PassesOverAtRandom(data.RandomSampler):  # type: ignore[name-defined]
+    """Counts what it yielded as well, of an order that it draws from a generator of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(Noisy(), generator=seeded_once())
+        self.yielded = 0
+        self.pass_over = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.yielded, self.pass_over = self.pass_over, 0
+        for index in list(super().__iter__())[self.yielded :]:
+            self.yielded += 1
+            yield index
+
+    def state_dict(self) -> dict[str, int]:
+        return {"yielded": self.yielded}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.pass_over = state["yielded"]
+
+
+class Buckets:
+    """Draws batches of different sizes, from a generator that only its state has."""
+
+    def __init__(self) -> None:
+        self.random = random.Random(3)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = self.random.sample(range(SAMPLES), SAMPLES)
+        yield from (order[:3], order[3:10], order[10:])
+
+    def __len__(self) -> int:
+        return 3
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"random": self.random.getstate()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        version, words, gauss = state["random"]
+        self.random.setstate((version, tuple(words), gauss))
+
+
 def seeded_once() -> Any:
     return torch.Generator().manual_seed(5)
 
@@ -232,22 +282,159 @@ def test_a_sampler_that_draws_one_by_one_goes_on_where_the_trainer_has_the_gener
     assert values_of(resumed) == rest
 
 
-@pytest.mark.parametrize("kind", [lambda: data.RandomSampler(Noisy()), AtOnce, OneByOne])
-def test_drawing_again_leaves_the_generators_of_the_process_alone(kind: Callable[[], Any]) -> None:
+RESUMED: dict[str, Callable[[], dict[str, Any]]] = {
+    "shuffled": lambda: {"batch_size": 4, "shuffle": True},
+    "random": lambda: one_by_one(data.RandomSampler(Noisy())),
+    "at once": lambda: one_by_one(AtOnce()),
+    "one by one": lambda: one_by_one(OneByOne()),
+    "batches": lambda: in_batches(data.RandomSampler(Noisy())),
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_beginning_the_rest_of_an_epoch_leaves_the_generators_of_the_process_alone(name: str) -> None:
+    """The seeds of its workers were drawn when the epoch began, and so was what the sampler draws again."""
+
     def make() -> Loader:
-        return Loader(Noisy(), batch_size=4, sampler=kind(), num_workers=0)
+        return Loader(Noisy(), num_workers=0, **RESUMED[name]())
 
     loader = make()
     next(iter(loader))
     resumed = make()
     resumed.load_state_dict(saved(loader))
     seed_all(3)
-    # PyTorch draws the seed of workers from there, also where there are none.
-    torch.empty((), dtype=torch.int64).random_()
-    expected = global_states()
-    seed_all(3)
+    before = global_states()
     iter(resumed)
-    assert global_states() == expected
+    assert global_states() == before
+
+
+def trained(
+    loader: Loader, checkpoint: tuple[Any, Any] | None = None, *, stop: tuple[int, int] | None = None
+) -> tuple[list[Any], Any]:
+    """Three epochs of a trainer that draws a random number for each batch, as dropout does.
+
+    It goes on from its checkpoint, and stops after a batch of an epoch, or after none before the epoch begins.
+    """
+    torch.manual_seed(0)
+    if checkpoint is not None:
+        loader.load_state_dict(checkpoint[0])
+        torch.set_rng_state(checkpoint[1])
+    found = []
+    for epoch in range(0 if checkpoint is None else checkpoint[0]["epoch"], 3):
+        if stop == (epoch, 0):
+            break
+        for batch, (indices, noise) in enumerate(loader, start=1):
+            found.append((epoch, indices.tolist(), noise.tolist(), torch.rand(1).item()))
+            if stop == (epoch, batch):
+                return found, (saved(loader), torch.get_rng_state())
+    return found, (saved(loader), torch.get_rng_state())
+
+
+@pytest.mark.parametrize("stop", [(0, 1), (1, 0), (1, 3), (2, 0)])
+@pytest.mark.parametrize(
+    "workers", [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}]
+)
+@pytest.mark.parametrize("name", ["shuffled", "random", "batches"])
+def test_a_trainer_that_restores_its_generator_goes_on_with_the_same_random_numbers(
+    name: str, workers: dict[str, Any], stop: tuple[int, int]
+) -> None:
+    def make() -> Loader:
+        return Loader(Noisy(), **workers, **RESUMED[name]())
+
+    whole, _ = trained(make())
+    begun, checkpoint = trained(make(), stop=stop)
+    rest, _ = trained(make(), checkpoint)
+    assert begun + rest == whole
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_generator_of_a_loader_is_left_alone_by_the_rest_of_an_epoch(workers: int) -> None:
+    def make(generator: Any) -> Loader:
+        return Loader(Noisy(), batch_size=4, num_workers=workers, generator=generator)
+
+    loader = make(seeded_once())
+    next(iter(loader))
+    generator = seeded_once()
+    resumed = make(generator)
+    resumed.load_state_dict(saved(loader))
+    before = generator.get_state()
+    list(resumed)
+    assert torch.equal(generator.get_state(), before)
+    list(resumed)  # a whole epoch
+    assert not torch.equal(generator.get_state(), before)
+
+
+def test_a_state_that_does_not_tell_of_seeds_is_loaded() -> None:
+    dataset = Noisy()
+    loader = Loader(dataset, batch_size=4, shuffle=True, num_workers=0)
+    batches = iter(loader)
+    next(batches)
+    state = saved(loader)
+    assert state.pop("seeded")
+    resumed = Loader(dataset, batch_size=4, shuffle=True, num_workers=0)
+    resumed.load_state_dict(state)
+    before = global_states()
+    assert values_of(resumed) == values_of(batches)
+    assert global_states() == before
+
+
+WITH_A_STATE: dict[str, Callable[[], dict[str, Any]]] = {
+    "counts on": lambda: one_by_one(CountsOn()),
+    "counts on in batches": lambda: in_batches(CountsOn()),
+    "draws at once": lambda: one_by_one(DrawsAtOnce()),
+    "passes over": lambda: one_by_one(PassesOver()),
+    "passes over in batches": lambda: in_batches(PassesOver()),
+    "passes over at random": lambda: one_by_one(PassesOverAtRandom()),
+    "buckets": lambda: {"batch_sampler": Buckets()},
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", WITH_A_STATE)
+def test_a_state_from_between_two_epochs_has_that_of_the_sampler(name: str, workers: int) -> None:
+    def make() -> Loader:
+        return Loader(Noisy(), num_workers=workers, **WITH_A_STATE[name]())
+
+    loader = make()
+    states, epochs = [], []
+    for _ in range(4):
+        states.append(saved(loader))
+        epochs.append(values_of(loader))
+    for epoch, state in enumerate(states):
+        resumed = make()
+        resumed.load_state_dict(state)
+        assert saved(resumed)["epoch"] == epoch
+        assert [values_of(resumed) for _ in epochs[epoch:]] == epochs[epoch:]
+
+
+@pytest.mark.parametrize("name", WITH_A_STATE)
+def test_a_state_from_between_two_epochs_is_as_good_when_it_was_loaded_itself(name: str) -> None:
+    def make() -> Loader:
+        return Loader(Noisy(), num_workers=0, **WITH_A_STATE[name]())
+
+    loader, once, twice = make(), make(), make()
+    list(loader)
+    once.load_state_dict(saved(loader))
+    twice.load_state_dict(saved(once))
+    expected = values_of(loader)
+    assert values_of(twice) == values_of(once) == expected
+
+
+@pytest.mark.parametrize("name", WITH_A_STATE)
+def test_what_was_drawn_ahead_for_an_epoch_that_has_not_begun_is_not_in_the_state(name: str) -> None:
+    def make() -> Loader:
+        return Loader(Noisy(), num_workers=2, **WITH_A_STATE[name]())
+
+    loader, resumed, told_late = make(), make(), make()
+    list(loader)
+    coming = iter(loader)  # its workers are at work
+    state = saved(loader)
+    expected = values_of(coming)
+    resumed.load_state_dict(state)
+    assert values_of(resumed) == expected
+    made_before = iter(told_late)
+    told_late.load_state_dict(state)
+    assert values_of(made_before) == expected
 
 
 def randomly_sampled(workers: int) -> Loader:

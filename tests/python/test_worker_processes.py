@@ -268,6 +268,95 @@ assert len(open(sys.argv[0] + ".starts").read()) == {tries}
     )
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("dataset", ["Squares(20)", "Stream()"])
+@pytest.mark.parametrize("when", ["at its start", "later"])
+def test_no_worker_outlives_one_whose_death_ended_the_epoch(
+    run_script: Run, dataset: str, persistent: bool, when: str
+) -> None:
+    """Though somebody keeps the error, and with it all that was under way."""
+    run_script(
+        PRELUDE
+        + f"""
+mark = sys.argv[0] + ".died"
+
+def die_once():
+    if not os.path.exists(mark):
+        open(mark, "w").close()
+        os._exit(5)
+
+class Stream:
+    def __iter__(self):
+        for index in range(20):
+            yield Squares(20)[index]
+
+class Deadly(Squares):
+    def __getitem__(self, index):
+        if index == 13:
+            die_once()
+        return super().__getitem__(index)
+
+class DeadlyStream(Stream):
+    def __iter__(self):
+        for index, sample in enumerate(super().__iter__()):
+            if index == 13:
+                die_once()
+            yield sample
+
+def fatal_once(worker):
+    if worker == 1:
+        die_once()
+
+if {when!r} == "later":
+    dataset = Deadly(20) if {dataset!r} == "Squares(20)" else DeadlyStream()
+    loader = make(dataset, persistent_workers={persistent})
+    expected = sutler.WorkerError
+else:
+    loader = make({dataset}, worker_init_fn=fatal_once, persistent_workers={persistent})
+    expected = sutler.WorkerStartError
+
+batches = iter(loader)
+errors = []
+for _ in range(20):
+    try:
+        next(batches)
+    except expected as error:
+        errors.append(error)
+        assert workers() == [], "the others live on"
+    if len(errors) == 3:
+        break
+assert len({{str(error) for error in errors}}) == 1, "it stays as it is"
+assert len(errors) == 3
+
+streams = not isinstance(loader.dataset, Squares)
+assert sum(len(squares) for _, squares in loader) == (40 if streams else 20), "the next epoch has new workers"
+assert len(workers()) == (2 if {persistent} else 0)
+"""
+    )
+
+
+def test_a_failed_start_leaves_nothing_to_the_garbage_collector(run_script: Run) -> None:
+    run_script(
+        PRELUDE
+        + """
+import gc, weakref
+
+def fatal(worker):
+    os._exit(5)
+
+gc.disable()
+loader = make(Squares(20), worker_init_fn=fatal)
+alive = weakref.ref(loader)
+try:
+    list(loader)
+except sutler.WorkerStartError:
+    pass
+del loader
+assert alive() is None
+"""
+    )
+
+
 def test_a_worker_that_is_killed_once_at_its_start_costs_no_sample(run_script: Run) -> None:
     run_script(
         PRELUDE

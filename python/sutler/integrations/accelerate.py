@@ -242,10 +242,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]  # Accelerate 
         if describe_order(loader) == "batch_sampler":
             batches_to_drop = step  # its batches may be of any size
         ranks = loader.world_size if self._deals_itself() else 1
-        beginning = loader._passes.coming()
-        beginning.consumed = 0 if batches_to_drop else step * (loader.batch_size or 1) * ranks
-        beginning.drawn = None
-        loader._passes.resume_at(beginning)
+        loader._passes.skip_to(0 if batches_to_drop else step * (loader.batch_size or 1) * ranks)
         self._agree_on_draws()
         iterator: Any = iter(loader)
         for _ in range(batches_to_drop):

@@ -12,6 +12,8 @@ import sutler
 import torch
 from sutler import Loader
 
+from .samplers import Remembering
+
 accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
 
 from sutler.integrations.accelerate import prepare  # noqa: E402 - only where there is Accelerate
@@ -153,6 +155,55 @@ def test_a_saved_state_goes_on_with_the_exact_rest(
     accelerator.load_state(str(tmp_path))
     rest = [ids for _ in range(3) for ids in ids_of(prepared)]
     assert rest[: len(trained) - step] == trained[step:]
+
+
+@pytest.mark.parametrize("step", [4, BATCHES, BATCHES + 2, 2 * BATCHES])
+def test_a_saved_state_has_that_of_a_sampler_also_after_the_last_batch(
+    accelerator: Any, augmented: sutler.ImageFolder, tmp_path: Path, step: int
+) -> None:
+    def make() -> Loader:
+        return loader_of(augmented, shuffle=False, sampler=Remembering(augmented))
+
+    prepared = prepare(accelerator, make())
+    trained = []
+    for _ in range(3):
+        for *_, ids in prepared:
+            trained.append(ids.tolist())
+            if len(trained) == step:
+                state = prepared.state_dict()
+    resumed = prepare(accelerator, make(), checkpoint=False)
+    resumed.load_state_dict(state)
+    epochs_left = 3 - step // BATCHES
+    assert [ids for _ in range(epochs_left) for ids in ids_of(resumed)] == trained[step:]
+
+
+@pytest.mark.parametrize("workers", [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}])
+@pytest.mark.parametrize("step", [1, 3, 4])
+def test_random_numbers_of_the_trainer_go_on_as_well(
+    accelerator: Any, tmp_path: Path, step: int, workers: dict[str, Any]
+) -> None:
+    """Accelerate restores the generator that dropout draws from, and unseeded samplers."""
+
+    def make() -> Any:
+        sampler = torch.utils.data.RandomSampler(range(12))
+        return prepare(accelerator, Loader(torch.arange(12), 4, sampler=sampler, **workers))
+
+    def train(prepared: Any, epochs: int) -> Iterator[tuple[list[int], float]]:
+        for _ in range(epochs):
+            for batch in prepared:
+                yield batch.tolist(), torch.rand(1).item()
+
+    prepared = make()
+    trained = []
+    for one in train(prepared, 3):
+        trained.append(one)
+        if len(trained) == step:
+            accelerator.save_state(str(tmp_path))
+    torch.manual_seed(5)
+    accelerator._custom_objects.clear()
+    resumed = make()
+    accelerator.load_state(str(tmp_path))
+    assert list(train(resumed, 3 - step // 3)) == trained[step:]
 
 
 @pytest.mark.parametrize("skipped", [0, 1, 4, BATCHES])

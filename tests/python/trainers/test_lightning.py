@@ -12,6 +12,8 @@ import sutler
 import torch
 from sutler import Loader
 
+from .samplers import Remembering
+
 lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
 
 from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402 - only where there is Lightning
@@ -106,6 +108,7 @@ SAMPLERS: dict[str, Callable[[Any], dict[str, Any]]] = {
             [1.0] * len(dataset), len(dataset), generator=torch.Generator().manual_seed(3)
         ),
     },
+    "with a state": lambda dataset: {"shuffle": False, "sampler": Remembering(dataset)},
 }
 
 
