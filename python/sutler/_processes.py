@@ -22,6 +22,9 @@ from sutler.errors import WorkerStartError
 #: How long workers may take to end by themselves before they are killed.
 END_SECONDS = 5.0
 
+#: The same where one was lost: whoever is to be told of it waits for the others to end.
+END_SECONDS_AFTER_LOSS = 0.5
+
 
 class WorkerPool:
     """The worker processes of one loader, and the sockets to them."""
@@ -173,8 +176,9 @@ class WorkerPool:
     def end(self) -> None:
         """Waits for workers that were hung up on, and kills those that do not end."""
         self.refuse()
-        processes = [process for process in self._processes if process is not None]
-        deadline = time.monotonic() + END_SECONDS
+        processes = self.processes
+        lost_one = any(process.exitcode not in (None, 0) for process in processes)
+        deadline = time.monotonic() + (END_SECONDS_AFTER_LOSS if lost_one else END_SECONDS)
         try:
             for process in processes:
                 process.join(timeout=max(0.0, deadline - time.monotonic()))

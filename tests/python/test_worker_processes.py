@@ -582,6 +582,36 @@ assert grown < 4 << 20, f"{grown:,} bytes were copied"  # all the lists have 32 
     )
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_death_is_told_while_another_worker_is_at_a_long_sample(run_script: Run, persistent: bool) -> None:
+    run_script(
+        PRELUDE
+        + f"persistent = {persistent}"
+        + """
+import multiprocessing, signal
+
+class Deadly(Squares):
+    def __getitem__(self, index):
+        if index == 0:
+            time.sleep(60)
+        if index == 1:
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+began = time.monotonic()
+try:
+    list(make(Deadly(8), num_workers=2, persistent_workers=persistent))
+except sutler.WorkerError as error:
+    assert "index 1" in str(error) or "sample 1" in str(error), error
+else:
+    raise AssertionError("nothing was raised")
+assert time.monotonic() - began < 4
+assert multiprocessing.active_children() == []
+"""
+    )
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("collated", [False, True], ids=["samples", "whole batches"])
 @pytest.mark.parametrize("order", ["strict", "ready"])
