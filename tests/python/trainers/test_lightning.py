@@ -286,27 +286,31 @@ class Pair(lightning.LightningModule):  # type: ignore[name-defined]
 
     def training_step(self, batch: Any, _: int) -> torch.Tensor:
         self.trained.append((self.current_epoch, batch["short"].tolist(), batch["long"].tolist()))
-        return self.layer(torch.ones(1)).sum()
+        return torch.as_tensor(self.layer(torch.ones(1)).sum())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), 0.1)
 
 
+#: As many as a shorter loader has.
+NUMBERS: Any = range(22)
+
+
 def drawn_by_a_generator() -> torch.utils.data.RandomSampler:
-    return torch.utils.data.RandomSampler(range(22), generator=torch.Generator().manual_seed(3))
+    return torch.utils.data.RandomSampler(NUMBERS, generator=torch.Generator().manual_seed(3))
 
 
 SHORT: dict[str, Callable[[], Loader]] = {
-    "shuffle": lambda: Loader(range(22), 4, True, seed=1),
-    "workers": lambda: Loader(range(22), 4, True, seed=1, num_workers=1),
-    "several times": lambda: Loader(range(22), 8, True, seed=1),
-    "sequential": lambda: Loader(range(22), 4),
-    "sampler": lambda: Loader(range(22), 4, sampler=drawn_by_a_generator()),
+    "shuffle": lambda: Loader(NUMBERS, 4, True, seed=1),
+    "workers": lambda: Loader(NUMBERS, 4, True, seed=1, num_workers=1),
+    "several times": lambda: Loader(NUMBERS, 8, True, seed=1),
+    "sequential": lambda: Loader(NUMBERS, 4),
+    "sampler": lambda: Loader(NUMBERS, 4, sampler=drawn_by_a_generator()),
     "told sampler": lambda: Loader(
-        range(22), 4, sampler=torch.utils.data.DistributedSampler(range(22), num_replicas=1, rank=0)
+        NUMBERS, 4, sampler=torch.utils.data.DistributedSampler(NUMBERS, num_replicas=1, rank=0)
     ),
     "batch sampler": lambda: Loader(
-        range(22), batch_sampler=torch.utils.data.BatchSampler(drawn_by_a_generator(), 4, False)
+        NUMBERS, batch_sampler=torch.utils.data.BatchSampler(drawn_by_a_generator(), 4, False)
     ),
 }
 
@@ -380,7 +384,7 @@ def test_a_sampler_begins_anew_after_a_shortened_epoch_in_a_resumed_run_too(tmp_
     class Numbers(Pair):
         def training_step(self, batch: Any, _: int) -> torch.Tensor:
             self.trained.append((self.current_epoch, batch.tolist(), []))
-            return self.layer(torch.ones(1)).sum()
+            return torch.as_tensor(self.layer(torch.ones(1)).sum())
 
     def fit(*callbacks: Any, checkpoint: Path | None = None) -> list[tuple[int, list[int], list[int]]]:
         model = Numbers()
