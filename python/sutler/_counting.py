@@ -14,3 +14,17 @@ _LIGHTNING = frozenset(
 def counts_batches(caller: FrameType) -> bool:
     """Whether a state is asked for by such a trainer, which nothing but the caller's module tells."""
     return caller.f_globals.get("__name__") in _LIGHTNING
+
+
+def has_counted_all(caller: FrameType) -> bool:
+    """Whether such a trainer, which asks for a state, has had all batches of its epoch.
+
+    A loader may be anywhere in an epoch of its own then: it is shorter than another one that it is combined with, or
+    ``limit_train_batches`` shortens the epochs of all.
+    """
+    asking: FrameType | None = caller
+    while asking is not None and counts_batches(asking):
+        asking = asking.f_back
+    loop = None if asking is None else asking.f_locals.get("self")
+    progress = getattr(getattr(loop, "epoch_loop", None), "batch_progress", None)
+    return bool(getattr(progress, "is_last_batch", False))

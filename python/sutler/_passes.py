@@ -40,6 +40,8 @@ class Passes:
         self._position: Position | None = None
         #: Where a state that was loaded says to go on, until a pass has begun.
         self._resume: Position | None = None
+        #: The epoch that was chosen last when that pass began.
+        self._begun_within: int | None = None
         #: What the sampler has drawn for the pass that began last.
         self.drawing: Drawing | None = None
         self._unused_draws = UnusedDraws()
@@ -52,12 +54,17 @@ class Passes:
         if self._told_epoch is not None:
             self._told_epoch.set_epoch(epoch)
 
-    def resume_at(self, position: Position) -> None:
-        """The next pass goes on where a saved state left one."""
+    @property
+    def within(self) -> int | None:
+        """The epoch that was chosen last, here or before the state was saved that is loaded."""
+        return self._clock.within
+
+    def resume_at(self, position: Position, within: int | None = None) -> None:
+        """The next pass goes on where a saved state left one, within a trainer's epoch where that is known."""
         self._resume = position
         if position.drawn_from is not None and _repeated(position) is None:
             self._put_to_rest(position.drawn_from)
-        self._clock.go_on_to(position.epoch)
+        self._clock.resume_at(position.epoch, within)
         self._position = None
 
     def skip_to(self, consumed: int) -> None:
@@ -81,10 +88,12 @@ class Passes:
     def save(self, loader: Loader) -> dict[str, Any]:
         """What another loader needs to go on to the same pass as this one: the next, or one that is to be resumed."""
         clock = self._clock
-        resumed = self._resume is not None and self._resume.epoch == clock.epoch
+        resumed = self._resumed(clock.epoch) is not None
         return {
             "epoch": clock.epoch,
             "chosen": clock.chosen,
+            "within": clock.within,
+            "resumed": clock.resumed,
             "turn": clock.turn,
             "resume": make_state(loader, self.standing(loader)) if resumed else None,
         }
@@ -95,22 +104,20 @@ class Passes:
             self.resume_at(check_state(loader, saved["resume"]))
         clock = self._clock
         clock.epoch, clock.chosen, clock.turn = saved["epoch"], saved["chosen"], saved["turn"]
+        clock.within, clock.resumed = saved["within"], saved["resumed"]
 
-    def standing(self, loader: Loader, *, by_length: bool = False) -> Position:
+    def standing(self, loader: Loader, *, by_length: bool = False, over: bool = False) -> Position:
         """Where the next batch comes from, as far as a checkpoint is concerned.
 
         After the last batch that is nowhere in its epoch, until the iterator has said that it is over: a trainer's loop
         over the epoch goes on, and one that resumes it gets nothing. `by_length` is for trainers that count batches,
-        and so leave the epoch with the last one.
+        and so leave the epoch with the last one; `over` says that the trainer's epoch is, whatever is left of ours.
         """
-        epoch = self._clock.epoch
-        if self._resume is None or self._resume.epoch != epoch:
-            position = self._position
-            elsewhere = position is None or (self._clock.chosen and position.epoch != epoch)
-            if position is not None and not elsewhere:
-                left = _is_complete(loader, position) if by_length else position.ended
-                if not left:
-                    return position
+        position = self._position
+        if not over and position is not None and not self._is_elsewhere(position, by_length):
+            left = _is_complete(loader, position) if by_length else position.ended
+            if not left:
+                return position
         first = self.coming()
         if loader._streams is not None:
             # A pass that was made, and not yet asked for a batch, may have begun to read there.
@@ -118,6 +125,14 @@ class Passes:
                 if not iterator.begun and iterator.is_planned_at(first):
                     return iterator.planned()
         return first
+
+    def _is_elsewhere(self, position: Position, by_length: bool) -> bool:
+        """Whether another pass was chosen since the one at a position began."""
+        clock = self._clock
+        if not clock.chosen:
+            return False
+        begun = self._begun_within
+        return position.epoch != clock.epoch or (by_length and begun is not None and clock.within != begun)
 
     def coming(self) -> Position:
         """Where the next pass begins, whatever became of the one before."""
@@ -152,12 +167,20 @@ class Passes:
             self._unused_draws.begin(position.drawing.draws)
         self._resume = None
         self._position = position
+        self._begun_within = self._clock.within
         self._clock.go_on_to(position.epoch + 1)
 
     def _first(self, epoch: int) -> Position:
         """Where a pass of an epoch begins: where a loaded state left it, else at its beginning."""
+        resume = self._resumed(epoch)
+        return Position(epoch, 0) if resume is None else resume.copy()
+
+    def _resumed(self, epoch: int) -> Position | None:
+        """Where a loaded state goes on in an epoch, unless it stands in another one, or the trainer has left it."""
         resume = self._resume
-        return resume.copy() if resume is not None and resume.epoch == epoch else Position(epoch, 0)
+        if resume is None or resume.epoch != epoch or self._clock.has_left_resumed:
+            return None
+        return resume
 
     def _sampler_epoch(self) -> Any:
         """The epoch that the user's sampler was set to last, where it says so."""

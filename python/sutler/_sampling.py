@@ -55,18 +55,38 @@ class EpochSampler:
         self.epoch = 0
         #: Whether the user chose that epoch, rather than it being the one after the last.
         self.chosen = False
+        #: The epoch that was chosen last, here or before a state was saved. A trainer that combines loaders begins the
+        #: shorter ones anew within its own epoch, and counts that as one.
+        self.within: int | None = None
+        #: What a loaded state says of it, with the epoch that it stands in, until a pass has begun.
+        self.resumed: tuple[int, int] | None = None
         #: How many samples a rank takes at a time, where that is not every so manieth one.
         self.turn: int | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch that the next ``iter(loader)`` runs."""
-        self.epoch = check_epoch(epoch)
+        self.epoch = self.within = check_epoch(epoch)
         self.chosen = True
+        if self.resumed is not None and self.resumed[0] == epoch:
+            # The trainer is in the same epoch of its own as the state, which may be of a later one of the loader's.
+            self.epoch = self.resumed[1]
 
     def go_on_to(self, epoch: int) -> None:
         """The loader's own step to an epoch."""
         self.epoch = epoch
         self.chosen = False
+        self.resumed = None
+
+    def resume_at(self, epoch: int, within: int | None) -> None:
+        """A loaded state stands in an epoch, and was saved within one of the trainer's, where that is known."""
+        self.go_on_to(epoch)
+        self.within = within
+        self.resumed = None if within is None else (within, epoch)
+
+    @property
+    def has_left_resumed(self) -> bool:
+        """Whether an epoch was chosen after the one in which a loaded state was saved."""
+        return self.resumed is not None and self.resumed[0] != self.within
 
     @property
     def num_samples(self) -> int:

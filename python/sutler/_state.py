@@ -66,6 +66,13 @@ def _keeps_workers(loader: Loader) -> bool:
     return isinstance(loader._backend, ProcessBackend) and loader._backend.keeps_workers()
 
 
+def within_of(state: Any) -> int | None:
+    """The epoch of a trainer that a state was saved within, if one told it; the states of all ranks have the same."""
+    one = state[0] if isinstance(state, list | tuple) else state
+    within = one.get("within")
+    return within if isinstance(within, int) else None
+
+
 def _samples(number: Any) -> str:
     return counted(number, "sample") if isinstance(number, int) else "an unknown number of samples"
 

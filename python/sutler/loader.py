@@ -31,7 +31,7 @@ from sutler._arguments import (
 from sutler._backend import Backend, BatchSource, ProcessBackend, length_of, make_backend
 from sutler._beginning import begin_epoch
 from sutler._copying import arguments_of, besides_of
-from sutler._counting import counts_batches
+from sutler._counting import counts_batches, has_counted_all
 from sutler._data_pipes import is_data_pipe, shuffle_pipes
 from sutler._dataset_state import load_dataset_state, save_dataset_state
 from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
@@ -45,7 +45,7 @@ from sutler._passes import Passes
 from sutler._python_batches import default_collate
 from sutler._sampling import EpochBatchSampler, EpochSampler, as_pytorchs
 from sutler._selection import Numbers, origin_of, selection_of, warn_of_concatenation
-from sutler._state import check_state, make_state
+from sutler._state import check_state, make_state, within_of
 from sutler._stats import describe, figures_of, figures_of_source, no_timeline, timeline_of
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_reader import is_stream
@@ -574,11 +574,16 @@ class Loader(Generic[BatchType_co]):
         each rank has served samples of its own, so each saves a state. The reference page of this class explains every
         key.
         """
-        return self._state(by_length=counts_batches(sys._getframe(1)), stacklevel=2)
+        caller = sys._getframe(1)
+        if not counts_batches(caller):
+            return self._state(by_length=False, stacklevel=2)
+        over = self._streams is None and has_counted_all(caller)
+        # It tells the epoch again once it has loaded the state, whatever the epoch of ours is that this is of.
+        return self._state(by_length=True, over=over, stacklevel=2) | {"within": self._passes.within}
 
-    def _state(self, *, by_length: bool, stacklevel: int) -> dict[str, Any]:
+    def _state(self, *, by_length: bool, stacklevel: int, over: bool = False) -> dict[str, Any]:
         """The state for a trainer that leaves an epoch when told of its end, or `by_length`, with its last batch."""
-        state = make_state(self, self._passes.standing(self, by_length=by_length))
+        state = make_state(self, self._passes.standing(self, by_length=by_length, over=over))
         if self._streams is None:
             state["dataset"] = save_dataset_state(self, stacklevel=stacklevel + 1)
         return state
@@ -596,7 +601,7 @@ class Loader(Generic[BatchType_co]):
             ValueError: The state belongs to another dataset or another order, or states do not belong together; the
                 message shows both sides.
         """
-        self._passes.resume_at(check_state(self, state))
+        self._passes.resume_at(check_state(self, state), within_of(state))
         if self._streams is None:
             load_dataset_state(self, state, stacklevel=2)
 

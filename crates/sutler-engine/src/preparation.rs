@@ -336,6 +336,11 @@ pub trait Preparer: Send {
         None
     }
 
+    /// The number of the process that has prepared last, where it is another one: threads take them as they come.
+    fn worker(&self) -> Option<usize> {
+        None
+    }
+
     /// Whether what was prepared last took as long as it usually takes, rather than a process having had to begin
     /// first.
     fn has_settled(&self) -> bool {

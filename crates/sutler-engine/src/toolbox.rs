@@ -128,7 +128,9 @@ impl Toolbox {
         let (epoch, repeats, whole_batch) = (ticket.epoch, &ticket.repeats, ticket.is_whole_batch());
         let order = Order { epoch, samples, repeats, whole_batch, unfinished };
         let mut claims = Claims::of(shared, ticket);
-        let answers = self.of(&ticket.job).prepare_elsewhere(order, &mut claims, &mut crossing);
+        let preparer = self.of(&ticket.job);
+        let answers = preparer.prepare_elsewhere(order, &mut claims, &mut crossing);
+        let worker = preparer.worker().unwrap_or(worker);
         for (index, answer) in answers.into_iter().enumerate() {
             let (mut record, result) = match answer {
                 Elsewhere::Answered { record, result } => (record, result),

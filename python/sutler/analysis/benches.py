@@ -87,11 +87,15 @@ class Probe(ABC):
         self.order[:] = self._drawn * repeats
         return self._iterate()
 
-    def fill(self, batches: Batches) -> None:
-        """Goes through these batches once, for a cache to keep what it has room for."""
+    def over(self, batches: Batches) -> Iterator[Any]:
+        """Other batches, once."""
         single = not (self._drawn and isinstance(self._drawn[0], list))
         self.order[:] = [index for batch in batches for index in batch] if single else batches
-        for batch in self._iterate():
+        return self._iterate()
+
+    def fill(self, batches: Batches) -> None:
+        """Goes through these batches once, for a cache to keep what it has room for."""
+        for batch in self.over(batches):
             del batch
 
     def spread(self, sizes: list[int]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from sutler import _sutler
@@ -295,20 +294,19 @@ def of_functions(seconds: Mapping[str, float], sample_seconds: float, batch: flo
     ]
 
 
-def of_few_samples(stages: Mapping[str, Any], seen: int, samples: int | None) -> list[str]:
+def of_few_samples(scatter: float, seen: int, samples: int | None) -> list[str]:
     """Where samples take such different times that those which were looked at say little about the others.
 
+    ``scatter`` is the standard deviation of what a sample takes, in means of it.
+
     Examples:
-        >>> uneven = {"decode": {"mean": 0.012, "quantiles": [(0.0, 0.002), (0.9, 0.002), (0.95, 0.16), (1.0, 0.16)]}}
-        >>> of_few_samples(uneven, 84, 512)[0].partition(":")[0]
+        >>> of_few_samples(3.3, 84, 512)[0].partition(":")[0]
         'Samples take very different times, and only 84 of 512 were looked at'
-        >>> of_few_samples(uneven, 512, 512), of_few_samples({}, 84, 512)
+        >>> of_few_samples(3.3, 512, 512), of_few_samples(0.3, 84, 512)
         ([], [])
     """
-    mean = sum(times["mean"] for times in stages.values())
-    variance = sum(_variance(times["quantiles"]) for times in stages.values())
     left = 1.0 if samples is None else max(0.0, 1.0 - seen / samples)
-    if not mean or (off := 1.96 * math.sqrt(variance / seen * left) / mean) < OFF_MIN:
+    if (off := 1.96 * scatter * math.sqrt(left / seen)) < OFF_MIN:
         return []
     there = f"only {seen}" if samples is None else f"only {seen} of {samples}"
     return [
@@ -316,15 +314,6 @@ def of_few_samples(stages: Mapping[str, Any], seen: int, samples: int | None) ->
         f"{min(100 * off, 100):.0f} % more or less than figures say, and other things may bind. A longer analysis "
         "(time=) looks at more of them."
     ]
-
-
-def _variance(quantiles: Sequence[tuple[float, float]]) -> float:
-    """Of what is spread evenly between its quantiles."""
-    pieces = list(itertools.pairwise(quantiles))
-    parts = [(upper - lower, first, last) for (lower, first), (upper, last) in pieces]
-    mean = sum(part * (first + last) / 2 for part, first, last in parts)
-    squares = sum(part * (first * first + first * last + last * last) / 3 for part, first, last in parts)
-    return max(0.0, squares - mean * mean)
 
 
 def of_start(start: float, epoch: float) -> list[str]:

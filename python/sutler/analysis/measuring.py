@@ -6,13 +6,13 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sutler import _sutler
-from sutler.analysis import doubts
+from sutler.analysis import doubts, evenness
 from sutler.analysis.benches import Batches, Bench, Config, Pages, Probe, ReadySamples
 from sutler.analysis.dealing import in_batches, representative
 from sutler.analysis.in_place import of_latest, with_causes
@@ -57,6 +57,10 @@ PASS_SECONDS_MAX = 1.0
 PART_ALONE = 1 / 12
 #: And what a look at all samples may take, where only that tells which files they lie in. It is about one pass of many.
 PART_LOOKING_MAX = 0.5
+#: And what a look at further samples may take, where the loader tells nothing of single ones: those that take long may
+#: be so few that hardly one is among the batches that are gone through again and again. These are gone through a few
+#: times, too, to tell them from what the machine does besides.
+PART_FURTHER, TIMES_FURTHER = 1 / 10, 3
 #: How many passes there are at least with the loader alone, with the step as well, and with the step and samples that
 #: are ready: two of each thing that is compared, and of the first kind three that warm up.
 PASSES_ALONE, PASSES_TRAINING, PASSES_READY = 7, 4, 2
@@ -90,6 +94,8 @@ class Phase:
     sizes: list[int] | None = None
     series: Series = field(default_factory=Series)
     last: Pass | None = None
+    #: When the batches of each pass came.
+    times: list[tuple[BatchTimes, ...]] = field(default_factory=list)
     #: Samples of all passes, those that are not counted included.
     served: int = 0
     #: Seconds of processors, and of being in line for one, over all passes.
@@ -219,6 +225,8 @@ class Measurement:
         #: What the analysis takes, roughly, if it is given hardly any time.
         self.least_seconds = self._least(count, each, step_seconds) + self.starting_seconds
         self.batches = self._good(drawn, count, failures)
+        #: What the loader draws after them.
+        self._further = drawn[len(self.batches) :] if not failures else []
         self.sizes = [len(batch) for batch in self.batches] or sizes[:count]
         PROGRESS.info("looks at %d batches with %d samples", len(self.sizes), sum(self.sizes))
         if count <= 2 * team:
@@ -542,6 +550,7 @@ class Measurement:
             taken = seconds - in_functions.get(name, 0.0)
             phase.function_seconds[name] = phase.function_seconds.get(name, 0.0) + taken
         phase.last = done
+        phase.times.append(done.times)
         read = None if before is None or after is None else after - before
         if self.storage is not None and asked is not None:
             # Storage is held to a rate whether or not the page cache has the bytes: what went through it is the proof.
@@ -650,7 +659,8 @@ class Measurement:
         )
         real = phases["real+step"]
         stages = real.probe.stages()
-        self.warnings += doubts.of_few_samples(stages, sum(self.sizes), bench.samples)
+        scatter = evenness.of_stages(stages) if stages else self._scatter_of_batches(phases["real"])
+        self.warnings += doubts.of_few_samples(scatter, sum(self.sizes), bench.samples)
         times, record = real.last.times if real.last else (), real.probe.timeline()
         return Measured(
             rates=rates,
@@ -666,6 +676,29 @@ class Measurement:
             batch_samples=sum(self.sizes) / len(self.sizes),
             warnings=self.warnings,
         )
+
+    def _scatter_of_batches(self, alone: Phase) -> float:
+        """How different samples are by when batches come, these and others; those each by themselves.
+
+        Others may lie on storage while these do not, which makes them slower, and not more different.
+        """
+        team, size = self._team(None), sum(self.sizes) / len(self.sizes)
+        looks = (alone.times, self._look_further(alone.probe))
+        return max(evenness.of_batches(times, team, size) for times in looks)
+
+    def _look_further(self, probe: Probe) -> list[list[BatchTimes]]:
+        """When batches come that were not looked at, as many as there is time for, in each of a few passes.
+
+        Where samples lie in files, reading these for the first time may take any time, so nothing follows from it.
+        """
+        looks: list[list[BatchTimes]] = []
+        if self.pages.known or not self._further:
+            return looks
+        with suppress(Exception):  # a bad sample that the analysis would not have met
+            for _ in range(TIMES_FURTHER):
+                seconds = self.seconds * PART_FURTHER / TIMES_FURTHER
+                looks.append(_arrivals(probe.over(self._further), seconds))
+        return looks
 
     def _look_at_start(self, phases: dict[str, Phase]) -> None:
         """What it takes to start the user's workers, where that is done for every epoch."""
@@ -723,6 +756,19 @@ class Measurement:
 def _function_seconds(phase: Phase) -> dict[str, float]:
     """What each function takes for a sample in the trainer's process."""
     return {name: seconds / max(1, phase.served) for name, seconds in phase.function_seconds.items()}
+
+
+def _arrivals(batches: Iterator[Any], seconds_max: float) -> list[BatchTimes]:
+    """When each batch came, for so long."""
+    found: list[BatchTimes] = []
+    begun = time.perf_counter()
+    for batch in batches:
+        del batch
+        now = time.perf_counter() - begun
+        found.append(BatchTimes(len(found), now, now, now))
+        if now > seconds_max:
+            break
+    return found
 
 
 def _nothing() -> None:

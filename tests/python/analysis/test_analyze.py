@@ -800,3 +800,55 @@ def test_threads_of_one_interpreter_are_not_said_to_gain_by_cores() -> None:
     more = found.what_if(cores=8).predicted.value
     assert more < 1.3 * found.findings.measured.value
     assert any("run Python one at a time" in warning for warning in found.warnings)
+
+
+class RarelySlow:
+    """From some index on one sample in thirty takes sixty times as long as the others."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def __len__(self) -> int:
+        return 900
+
+    def __getitem__(self, index: int) -> int:
+        slow = index >= self.first and index % 30 == 7
+        time.sleep(0.06 if slow else 0.001)
+        return index
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rare_slow_samples_of_a_pytorch_loader_are_warned_of(workers: int) -> None:
+    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+    loader = data.DataLoader(RarelySlow(0), 4, num_workers=workers)
+    found = sutler.analyze(loader, 0.004, 64, time=3)
+    assert re.search(r"very different times, and only \d+ of 900 were looked at", str(found.warnings))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_slow_samples_after_those_that_are_measured_are_warned_of_too(workers: int) -> None:
+    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+    with undisturbed():
+        found = sutler.analyze(data.DataLoader(RarelySlow(210), 4, num_workers=workers), 0.004, time=6)
+    seen = re.search(r"very different times, and only (\d+) of 900 were looked at", str(found.warnings))
+    assert seen is not None
+    assert int(seen[1]) <= 217  # the first one that is slow
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_that_take_the_same_time_are_not_called_different(workers: int) -> None:
+    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+    found = sutler.analyze(data.DataLoader(RarelySlow(900), 4, num_workers=workers), 0.004, time=3)
+    assert not any("very different times" in each for each in found.warnings)
+
+
+def test_a_bad_sample_after_those_that_are_measured_is_not_met() -> None:
+    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+
+    class Broken(RarelySlow):
+        def __getitem__(self, index: int) -> int:
+            if index >= 240:
+                raise ValueError("it is broken")
+            return super().__getitem__(index)
+
+    assert sutler.analyze(data.DataLoader(Broken(900), 4), 0.004, time=6).rates["P"].samples_per_s.value > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import struct
 from pathlib import Path
 from typing import Any, Literal
 
@@ -291,3 +292,38 @@ def test_wrong_arguments_are_named(tones: Path) -> None:
         T.PreEmphasis()(torch.zeros(4))
     with pytest.raises(FileNotFoundError, match=r"all ending in \.wav"):
         sutler.ImageFolder(tones)
+
+
+def wav_of(encoding: int, bits: int, *, order: str = "<") -> bytes:
+    """A short WAV file of one channel, or a RIFX file where the order of bytes is the other one."""
+    layout = struct.pack(f"{order}HHIIHH", encoding, 1, 8000, 8000, max(1, bits // 8), bits)
+    chunks = b"WAVEfmt " + struct.pack(f"{order}I", len(layout)) + layout
+    chunks += b"data" + struct.pack(f"{order}I", 800) + bytes(800)
+    return (b"RIFF" if order == "<" else b"RIFX") + struct.pack(f"{order}I", len(chunks)) + chunks
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (wav_of(1, 16, order=">"), "52 49 46 58.*no supported format"),
+        (wav_of(2, 4), "not supported: values of encoding 2"),  # Microsoft ADPCM
+        (wav_of(17, 4), "not supported: values of encoding 17"),  # IMA ADPCM
+    ],
+)
+def test_kinds_of_wav_that_are_not_read_say_what_they_are(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    (tmp_path / "spoken").mkdir()
+    (tmp_path / "spoken" / "word.wav").write_bytes(content)
+    with pytest.raises(sutler.DecodeError, match=message):
+        list(sutler.Loader(sutler.AudioFolder(tmp_path), num_workers=1))
+    with pytest.warns(RuntimeWarning, match="Every sample"):
+        assert not list(sutler.Loader(sutler.AudioFolder(tmp_path), num_workers=1, errors="skip"))
+
+
+@pytest.mark.parametrize(("encoding", "bits"), [(1, 8), (1, 24), (1, 32), (3, 32), (3, 64), (6, 8), (7, 8)])
+def test_kinds_of_wav_that_are_read(tmp_path: Path, encoding: int, bits: int) -> None:
+    (tmp_path / "spoken").mkdir()
+    (tmp_path / "spoken" / "word.wav").write_bytes(wav_of(encoding, bits))
+    signal, _ = sutler.AudioFolder(tmp_path)[0]
+    assert len(signal) == 800 * 8 // bits

@@ -124,7 +124,14 @@ DIFFERENCES = {
     "iterator_internals": Difference(
         torch="Iterators have private attributes for queues, fetchers and threads, such as `_index_queues`.",
         sutler="Of those there are `_workers`, the worker processes, and `_shutdown_workers()`, which ends the epoch.",
-        reason="Nothing else has a counterpart: there are no queues, and the pinning thread is the copying thread.",
+        reason="Nothing else has a counterpart, as there are no queues.",
+    ),
+    "pin_memory_thread": Difference(
+        torch="With `pin_memory=True`, workers and a GPU, iterators have a `_pin_memory_thread`, which pins batches.",
+        sutler="They have none. Native batches are written into pinned memory by the threads that prepare them; those "
+        "of datasets written in Python are copied into it by whoever takes them: the trainer, or with `device=` the "
+        "thread that copies to the device.",
+        reason="No batch needs another thread on its way, and native ones need no copy.",
     ),
     "no_subclass": Difference(
         torch="A `DataLoader` is an instance of `torch.utils.data.DataLoader`.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,18 @@ def test_what_is_known_of_the_workers(load: Callable[..., Any], differs: Callabl
         for worker in workers:
             worker.join(processes.PATIENCE)
             assert worker.exitcode == 0
+
+
+def test_a_thread_of_the_iterator_pins_batches(
+    load: Callable[..., Any], differs: Callable[[str], bool]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # where there is no GPU to pin memory for
+        iterator = iter(load(Numbers(8), num_workers=1, pin_memory=True))
+        next(iterator)
+    pins = torch.cuda.is_available() and not differs("pin_memory_thread")
+    assert hasattr(iterator, "_pin_memory_thread") == pins
+    iterator._shutdown_workers()
 
 
 def test_workers_can_be_shut_down_by_the_private_name_for_it(load: Callable[..., Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -276,3 +277,124 @@ def test_several_loaders_are_checkpointed_each(augmented: sutler.ImageFolder, tm
     trainer_of(tmp_path, saving).fit(whole, loaders())
     trainer_of(tmp_path).fit(resumed, loaders(), ckpt_path=str(tmp_path / "step=4.ckpt"))
     assert resumed.trained == whole.trained[8:]
+
+
+class Pair(lightning.LightningModule):  # type: ignore[name-defined]
+    """Keeps what it was given by two loaders."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.trained: list[tuple[int, list[int], list[int]]] = []
+
+    def training_step(self, batch: Any, _: int) -> torch.Tensor:
+        self.trained.append((self.current_epoch, batch["short"].tolist(), batch["long"].tolist()))
+        return torch.as_tensor(self.layer(torch.ones(1)).sum())
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+#: As many as a shorter loader has.
+NUMBERS: Any = range(22)
+
+
+def drawn_by_a_generator() -> torch.utils.data.RandomSampler:
+    return torch.utils.data.RandomSampler(NUMBERS, generator=torch.Generator().manual_seed(3))
+
+
+SHORT: dict[str, Callable[[], Loader]] = {
+    "shuffle": lambda: Loader(NUMBERS, 4, True, seed=1),
+    "workers": lambda: Loader(NUMBERS, 4, True, seed=1, num_workers=1),
+    "several times": lambda: Loader(NUMBERS, 8, True, seed=1),
+    "sequential": lambda: Loader(NUMBERS, 4),
+    "sampler": lambda: Loader(NUMBERS, 4, sampler=drawn_by_a_generator()),
+    "told sampler": lambda: Loader(
+        NUMBERS, 4, sampler=torch.utils.data.DistributedSampler(NUMBERS, num_replicas=1, rank=0)
+    ),
+    "batch sampler": lambda: Loader(
+        NUMBERS, batch_sampler=torch.utils.data.BatchSampler(drawn_by_a_generator(), 4, False)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("short", "limit"), [*((short, 1.0) for short in SHORT), ("shuffle", 7), ("sampler", 7)]
+)
+def test_a_shorter_loader_of_two_goes_on_with_its_exact_rest_from_every_step(
+    tmp_path: Path, short: str, limit: float
+) -> None:
+    def fit(*callbacks: Any, checkpoint: Path | None = None) -> list[tuple[int, list[int], list[int]]]:
+        model = Pair()
+        loaders = {"short": SHORT[short](), "long": Loader(range(100, 122), 3, True, seed=2)}
+        trainer = trainer_of(tmp_path, *callbacks, limit_train_batches=limit)
+        trainer.fit(model, loaders, ckpt_path=checkpoint)
+        return model.trained
+
+    whole = fit(ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=1, save_top_k=-1))
+    steps = len(whole) // 2
+    assert steps == (8 if limit == 1.0 else 7)
+    for step in range(1, 2 * steps):
+        resumed = fit(
+            ModelCheckpoint(tmp_path / f"from {step}", "{step}", every_n_train_steps=1, save_top_k=-1),
+            checkpoint=tmp_path / f"step={step}.ckpt",
+        )
+        assert resumed == whole[step:], step
+        # Lightning loses its own count in a run that was resumed between two epochs, with one loader, too.
+        if step % steps and step + 1 < 2 * steps:
+            again = fit(checkpoint=tmp_path / f"from {step}" / f"step={step + 1}.ckpt")
+            assert again == whole[step + 1 :], step
+
+
+def test_a_state_from_the_beginning_of_an_epoch_begins_the_shorter_loader_anew() -> None:
+    def combined() -> tuple[Loader, Any]:
+        short = SHORT["shuffle"]()
+        return short, CombinedLoader([short, Loader(range(100, 122), 3, True, seed=2)], "max_size_cycle")
+
+    short, loaders = combined()
+    short.sampler.set_epoch(0)
+    assert len(list(loaders)) == 8
+    short.sampler.set_epoch(1)  # which is the one that it is in the middle of
+    states = loaders._state_dicts()
+    expected = [batch[0].tolist() for batch, _, _ in loaders]
+    resumed, others = combined()
+    others._load_state_dicts(states)
+    resumed.sampler.set_epoch(1)
+    assert [batch[0].tolist() for batch, _, _ in others] == expected
+
+
+def test_a_state_that_lightning_saved_gives_way_to_another_epoch() -> None:
+    short = SHORT["shuffle"]()
+    loaders = CombinedLoader([short, Loader(range(100, 122), 3, True, seed=2)], "max_size_cycle")
+    short.sampler.set_epoch(0)
+    batches = iter(loaders)
+    for _ in range(7):
+        next(batches)
+    state = loaders._state_dicts()[0]
+    assert (state["epoch"], state["consumed"], state["within"]) == (1, 4, 0)
+    reference = SHORT["shuffle"]()
+    whole = [[batch.tolist() for batch in reference] for _ in range(4)]
+    for chosen, expected in ((None, whole[1][1:]), (0, whole[1][1:]), (1, whole[1]), (3, whole[3])):
+        resumed = SHORT["shuffle"]()
+        resumed.load_state_dict(state)
+        if chosen is not None:
+            resumed.set_epoch(chosen)
+        assert [batch.tolist() for batch in pickle.loads(pickle.dumps(resumed))] == expected, chosen
+        assert [batch.tolist() for batch in resumed] == expected, chosen
+
+
+def test_a_sampler_begins_anew_after_a_shortened_epoch_in_a_resumed_run_too(tmp_path: Path) -> None:
+    class Numbers(Pair):
+        def training_step(self, batch: Any, _: int) -> torch.Tensor:
+            self.trained.append((self.current_epoch, batch.tolist(), []))
+            return torch.as_tensor(self.layer(torch.ones(1)).sum())
+
+    def fit(*callbacks: Any, checkpoint: Path | None = None) -> list[tuple[int, list[int], list[int]]]:
+        model = Numbers()
+        trainer_of(tmp_path, *callbacks, limit_train_batches=2).fit(
+            model, SHORT["sampler"](), ckpt_path=checkpoint
+        )
+        return model.trained
+
+    whole = fit(ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=1, save_top_k=-1))
+    assert fit(checkpoint=tmp_path / "step=2.ckpt") == whole[2:]

@@ -70,6 +70,10 @@ impl Preparer for ProcessPreparer {
         self.link.as_ref().and_then(Link::process)
     }
 
+    fn worker(&self) -> Option<usize> {
+        self.link.as_ref().map(Link::worker)
+    }
+
     fn has_settled(&self) -> bool {
         !self.is_new
     }
