@@ -18,7 +18,7 @@ from sutler._data_pipes import PipeOrders, common_seed, is_data_pipe
 from sutler._figures import TrainerFigures
 from sutler._python_batches import collate_copies_if_needed
 from sutler._stream_collate import NumpyCollate, TorchCollate
-from sutler._stream_copy import StreamCopy, tell_epoch
+from sutler._stream_copy import StreamCopy, state_before, tell_epoch
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_memory import HELD
 from sutler._stream_processes import StreamWorkers
@@ -203,6 +203,8 @@ class StreamBackend:
         self._own_copy: StreamCopy | None = None
         #: The epoch that the dataset was told last, since a state was loaded.
         self._dataset_epoch: int | None = None
+        #: Where that state was, until a pass begins: there, or in another epoch that was chosen since.
+        self._loaded: StreamProgress | None = None
         #: Whether ranks take whole batches in turn, rather than each all that the stream yields.
         self.in_turns = False
         self._owner = os.getpid()
@@ -228,6 +230,35 @@ class StreamBackend:
         """The progress of an epoch that has not begun."""
         return StreamProgress.beginning(max(1, num_workers), self._dataset_epoch)
 
+    def has_new_copies(self, loader: Loader) -> bool:
+        """Whether every epoch reads new copies of the dataset, so that nothing is lost of one that is called off.
+
+        A stream may keep its position in itself. Then what is read from a copy that stays is gone for the next epoch.
+        """
+        return loader.num_workers > 0 and not self._persistent
+
+    def start_workers(self, loader: Loader, progress: StreamProgress | None) -> list[Any]:
+        """Starts workers that will stay, if there are none, and leaves their copies of the dataset as they are.
+
+        A pass that has not begun may be called off, and then the next one begins with these.
+        """
+        loader._check_open()
+        # The seed of data pipes is drawn when a pass begins, and before those of the workers.
+        if loader.num_workers == 0 or is_data_pipe(self._dataset):
+            return []
+        options = _worker_options(loader, self.place(loader))
+        progress = progress or self._loaded
+        workers = self._kept = self._take(loader, options, None if progress is None else progress.base_seed)
+        if not workers.stayed:
+            self._kept_at = replace(self.beginning(workers.count), base_seed=workers.base_seed)
+        return workers.processes()
+
+    def knows_rest(self, loader: Loader) -> bool:
+        """Whether `at_rest` is known before the next epoch is begun: not of workers that left their last one early."""
+        if self._loaded is not None:
+            return False
+        return loader.num_workers == 0 or (self._kept is not None and self._kept_at is not None)
+
     def at_rest(self, loader: Loader) -> StreamProgress:
         """Where a run that resumes between two epochs begins: with what those who stay know of the earlier ones."""
         progress = self.beginning(loader.num_workers)
@@ -245,6 +276,7 @@ class StreamBackend:
     def go_on_from(self, loader: Loader, progress: StreamProgress) -> None:
         """A state was loaded: seeds are drawn and epochs told as they were when it was saved."""
         self._dataset_epoch = None
+        self._loaded = progress
         if loader.generator is not None and progress.generator is not None:
             # At once and not when the epoch begins, as a trainer may seed it again before that.
             _generators.restore_torch(loader.generator, progress.generator)
@@ -253,7 +285,8 @@ class StreamBackend:
         self, loader: Loader, progress: StreamProgress | None, epoch: int
     ) -> tuple[MeasuredStream, StreamProgress]:
         """Begins an epoch, or goes on with one of an earlier run; with its progress, which has the seeds by now."""
-        progress = progress or self.beginning(loader.num_workers)
+        progress = progress or self._beginning_after_loaded(loader, epoch)
+        self._loaded = None
         if self._dataset_epoch is None:  # else it was told after the state was loaded
             self._dataset_epoch = progress.dataset_epoch
         progress = replace(progress, dataset_epoch=self._dataset_epoch)
@@ -274,6 +307,28 @@ class StreamBackend:
             ready = loader.order == "ready"
             stream = WorkerStream(workers, progress, ready, loader.timeout, pin, self._give_back)
         return MeasuredStream(stream, progress.samples, self.figures), progress
+
+    def _beginning_after_loaded(self, loader: Loader, epoch: int) -> StreamProgress:
+        """Where an epoch begins for which no state was loaded. The one that a state is of, if one was, is left there.
+
+        Lightning leaves an epoch with the last batch that it counts, before the stream has said that it is over, and
+        goes on from there with the next.
+        """
+        beginning = self.beginning(loader.num_workers)
+        loaded = self._loaded
+        if loaded is None or len(loaded.readers) != len(beginning.readers):
+            return beginning
+        if loaded.samples == 0:
+            return loaded
+        if loader.num_workers == 0:
+            return replace(beginning, readers=(ReaderProgress(state=state_before(loaded.readers[0].state)),))
+        if self._persistent:
+            # Workers read ahead of what the trainer took, and so they do again.
+            pipes, loaded = self._order_pipes(loader, loaded, epoch)
+            workers = self._take(loader, _worker_options(loader, self.place(loader)), loaded.base_seed)
+            workers.begin(loaded, loader.prefetch_factor, pipes)
+            self._give_back(workers, None)
+        return beginning
 
     def _begin_here(
         self,

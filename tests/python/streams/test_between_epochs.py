@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 import sutler
 import torch
 
-from .datasets import Itself, StatefulDataset, StatefulIterator, make, numbers
+from .datasets import Itself, Plain, StatefulDataset, StatefulIterator, make, numbers
 
 #: Workers, and whether they stay: those who go through the same copy of a stream in every pass.
 STAYING = [(0, False), (2, True)]
+READERS = [*STAYING, (2, False)]
 PASSES = 3
 
 
@@ -199,6 +201,95 @@ def test_an_epoch_that_is_told_after_a_state_was_loaded_is_not_told_otherwise() 
         loader.load_state_dict(state)
         loader.set_epoch(1)
         assert numbers(loader) == [[100, 101], [102, 103], [104, 105]]
+
+
+def leave(loader: Any, epoch: int, batches: int) -> list[Any]:
+    """The first batches of an epoch, which is left with the last of them, as a trainer does that counts them."""
+    loader.set_epoch(epoch)
+    iterator = iter(loader)
+    return [next(iterator).tolist() for _ in range(batches)]
+
+
+@pytest.mark.parametrize(("workers", "persistent"), STAYING)
+@pytest.mark.parametrize("count", [8, 7])
+@pytest.mark.parametrize("batches", [4, 8])
+def test_an_epoch_that_was_left_stays_so_where_the_next_is_chosen_after_a_state_was_loaded(
+    count: int, batches: int, workers: int, persistent: bool
+) -> None:
+    batches = min(batches, 4 * max(1, workers))
+    with make(Passes(count), workers, persistent_workers=persistent) as loader:
+        leave(loader, 0, batches)
+        state = loader.state_dict()
+        loader.set_epoch(1)
+        expected = numbers(loader)
+        after = numbers(loader)
+    with make(Passes(count), workers, persistent_workers=persistent) as resumed:
+        resumed.load_state_dict(state)
+        resumed.set_epoch(1)
+        assert [numbers(resumed), numbers(resumed)] == [expected, after]
+
+
+class Opened(Plain):
+    """Counts how often it was opened, at once and not with the first sample."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.opened = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.opened += 1
+        return iter(range(self.opened * 100, self.opened * 100 + self.count))
+
+
+@pytest.mark.parametrize(("workers", "persistent"), READERS)
+@pytest.mark.parametrize("kind", [Passes, Opened])
+def test_an_iterator_that_is_not_asked_for_a_batch_takes_nothing_from_the_stream(
+    kind: type[Any], workers: int, persistent: bool
+) -> None:
+    def loader() -> Any:
+        return make(kind(6), workers, persistent_workers=persistent)
+
+    with loader() as plain:
+        whole = [numbers(plain) for _ in range(2)]
+    with loader() as checked:
+        found = []
+        for _ in range(2):
+            for _ in range(2):
+                iterator = iter(checked)
+                time.sleep(0.2)  # long enough for workers to read something, if they did
+                del iterator
+            found.append(numbers(checked))
+    assert found == whole
+
+
+@pytest.mark.processes
+def test_an_iterator_that_is_made_within_an_epoch_leaves_its_workers_to_the_next() -> None:
+    with make(Passes(6), 2, persistent_workers=True) as plain:
+        whole = [numbers(plain) for _ in range(2)]
+    with make(Passes(6), 2, persistent_workers=True) as checked:
+        first = iter(checked)
+        found = [next(first).tolist()]
+        iter(checked)
+        assert [found + numbers(first), numbers(checked)] == whole
+
+
+@pytest.mark.processes
+def test_workers_that_stay_are_started_with_the_iterator() -> None:
+    with make(Passes(6), 2, persistent_workers=True) as loader:
+        iterator: Any = iter(loader)
+        started = [process.pid for process in iterator._workers]
+        assert len(started) == 2
+        next(iterator)
+        assert [process.pid for process in iterator._workers] == started
+        del iterator
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_closed_loader_makes_no_iterators(workers: int) -> None:
+    loader = make(Passes(6), workers, persistent_workers=workers > 0)
+    loader.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        iter(loader)
 
 
 @pytest.mark.processes
