@@ -156,7 +156,7 @@ def test_a_checkpoint_at_the_end_of_a_shortened_epoch_goes_on_with_the_next(
     assert whole.trained == epochs_of(augmented, 3, batches=2)
     resumed = Classifier()
     trainer_of(tmp_path, max_epochs=3, limit_train_batches=2).fit(
-        resumed, loader_of(augmented), ckpt_path=str(tmp_path / f"step={BATCHES}.ckpt")
+        resumed, loader_of(augmented), ckpt_path=str(tmp_path / "epoch=0.ckpt")
     )
     assert resumed.trained == whole.trained[2:]
 
@@ -275,23 +275,24 @@ class StreamInPasses(SizedStream):
 
 
 def test_lightning_takes_nothing_from_a_stream_that_it_only_looks_at(tmp_path: Path) -> None:
-    def trained(kind: Any) -> list[list[int]]:
+    def trained(loader: Any) -> list[list[int]]:
         model = Classifier()
-        loader = kind(StreamInPasses(), 8, num_workers=2, persistent_workers=True)
         trainer_of(tmp_path, max_epochs=1).fit(model, loader)
         return model.trained
 
-    expected = trained(torch.utils.data.DataLoader)
+    options: dict[str, Any] = {"batch_size": 8, "num_workers": 2, "persistent_workers": True}
+    expected = trained(torch.utils.data.DataLoader(StreamInPasses(), **options))
     assert sorted(number for batch in expected for number in batch) == list(range(41))
-    assert trained(Loader) == expected
+    with Loader(StreamInPasses(), **options) as loader:
+        assert trained(loader) == expected
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_checkpoint_between_epochs_knows_where_a_stream_was(tmp_path: Path, workers: int) -> None:
+def test_a_checkpoint_with_the_last_batch_knows_where_a_stream_was(tmp_path: Path, workers: int) -> None:
     def fit(*callbacks: Any, checkpoint: Path | None = None) -> Classifier:
         model = Classifier()
-        loader = Loader(StreamInPasses(), 8, num_workers=workers, persistent_workers=workers > 0)
-        trainer_of(tmp_path, *callbacks).fit(model, loader, ckpt_path=checkpoint)
+        with Loader(StreamInPasses(), 8, num_workers=workers, persistent_workers=workers > 0) as loader:
+            trainer_of(tmp_path, *callbacks).fit(model, loader, ckpt_path=checkpoint)
         return model
 
     at_the_end = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=BATCHES, save_top_k=-1)
