@@ -127,7 +127,8 @@ class EpochIterator(Iterator[Any]):
     """Yields the batches of one epoch; made by ``iter(loader)``.
 
     Batches are prepared from the start, but the epoch counts as begun only when the first one is asked for. Trainers
-    such as Lightning make iterators to see whether they can, and choose the epoch after they have made one.
+    such as Lightning make iterators to see whether they can, and choose the epoch after they have made one. So where
+    reading ahead would move what later epochs begin from, nothing is read before that.
 
     Dropping it calls the rest of the epoch off. So nothing that runs on its own may hold it: a copying thread is given
     the source of host batches, which knows nothing of its iterator.
@@ -140,13 +141,16 @@ class EpochIterator(Iterator[Any]):
         self.begun = False
         #: Which part of the epoch's order the latest batch took: of all ranks', where they are known to be in step.
         self.latest = range(0)
+        #: The worker processes; by the name that programs which watch over PyTorch's know them.
+        self._workers: list[Any] = []
         self._started = False
         self._ended = False
         #: What has ended the epoch before its time, without a traceback, since that holds this iterator.
         self._lost: WorkerError | WorkerStartError | None = None
-        # A sampler that was drawn when a state was saved may yet be told which epoch that was.
-        if position.drawing is None or position.drawing.epoch is None or position.drawn is None:
+        if _may_start_early(loader, position):
             self._start()
+        elif loader._streams is not None and not loader._is_under_way():
+            self._workers = loader._streams.start_workers(loader, position.streams)
 
     @property
     def running(self) -> bool:
@@ -168,6 +172,9 @@ class EpochIterator(Iterator[Any]):
 
     def planned(self) -> Position:
         """Where the epoch is to begin, as far as that is settled before its first batch is asked for."""
+        streams = self._loader._streams
+        if not self._started and streams is not None and not streams.knows_rest(self._loader):
+            self._start()  # the workers will tell
         if self._started and self._owner == os.getpid() and isinstance(self._source, MeasuredStream):
             self._position.streams = self._source.beginning
         return self._position
@@ -199,7 +206,6 @@ class EpochIterator(Iterator[Any]):
         self._place = loader.rank, loader.world_size
         self._source, call_off = loader._begin(self._position)
         self._delivered = 0
-        #: The worker processes; by the name that programs which watch over PyTorch's know them.
         self._workers = loader._processes(self._source)
         self._prefetcher: DevicePrefetcher | None = None
         if loader.device is not None:
@@ -281,6 +287,14 @@ class EpochIterator(Iterator[Any]):
         """Ends the epoch, and with it workers that do not stay; trainers know the name from PyTorch's iterators."""
         self._ended = True
         self.close()
+
+
+def _may_start_early(loader: Loader, position: Position) -> bool:
+    """Whether an epoch may be prepared before it is certain that it begins."""
+    if loader._streams is not None:
+        return loader._streams.has_new_copies(loader)
+    # A sampler that was drawn when a state was saved may yet be told which epoch that was.
+    return position.drawing is None or position.drawing.epoch is None or position.drawn is None
 
 
 def _call_off(owner: int, call_off: Callable[[], None], prefetcher: DevicePrefetcher | None) -> None:

@@ -38,7 +38,7 @@ def describe_order(loader: Loader) -> str:
 def make_state(loader: Loader, position: Position) -> dict[str, Any]:
     """The state of a loader at a position."""
     if loader._streams is not None:
-        return make_stream_state(loader._streams, position, loader.num_workers)
+        return make_stream_state(loader, loader._streams, position)
     # Where batches are served in order, what is consumed says it all; and then any rank may load any rank's state.
     served = _saved(position.served)
     uneven = loader._steps is not None and loader._steps.batch_size is None

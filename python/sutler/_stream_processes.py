@@ -97,6 +97,10 @@ class StreamWorkers:
         """Whether they have served an epoch."""
         return self._epoch > 0
 
+    def may_begin_with(self, base_seed: int | None) -> bool:
+        """Whether they can serve a pass whose seeds are made from that; ``None`` is any that has not begun."""
+        return base_seed is None or (base_seed == self.base_seed and not self.stayed)
+
     def processes(self) -> list[Any]:
         """The workers, as multiprocessing knows them."""
         return self._pool.processes
@@ -186,7 +190,7 @@ class StreamWorkers:
                 return None
             if kind == BEGAN:
                 self.unheard.remove(worker)
-            if kind == END:
+            if kind == END and total == 0:
                 return Answer(kind, replace(progress.readers[worker], ended=True))
             if not maps.has(slot):
                 raise OSError(

@@ -23,6 +23,8 @@ class StreamProgress:
     dataset_epoch: int | None = None
     #: What data pipes are told to draw from; ``None`` until it is drawn, and for other streams.
     pipe_seed: int | None = None
+    #: The state of the loader's ``generator``, if it has one, behind the seeds that were drawn from it for this pass.
+    generator: bytes | None = None
 
     @classmethod
     def beginning(cls, readers: int, dataset_epoch: int | None) -> StreamProgress:
@@ -54,9 +56,15 @@ class StreamProgress:
         """The same, once a reader had its turn and delivered nothing."""
         return self.after(reader, self.readers[reader])
 
-    def ended(self, reader: int) -> StreamProgress:
+    def ended(self, reader: int, progress: ReaderProgress) -> StreamProgress:
         """The same, once a reader has nothing left."""
-        return self.after(reader, replace(self.readers[reader], ended=True))
+        return self.after(reader, replace(progress, ended=True))
+
+    def at_rest(self, base_seed: int) -> StreamProgress | None:
+        """Where the next pass of the same readers begins; ``None`` unless all have ended this one."""
+        if self.waiting():
+            return None
+        return StreamProgress(tuple(reader.at_rest() for reader in self.readers), base_seed=base_seed)
 
 
 def describe_progress(progress: StreamProgress) -> dict[str, Any]:
@@ -66,6 +74,7 @@ def describe_progress(progress: StreamProgress) -> dict[str, Any]:
         "base_seed": progress.base_seed,
         "dataset_epoch": progress.dataset_epoch,
         "pipe_seed": progress.pipe_seed,
+        "generator": None if progress.generator is None else base64.b64encode(progress.generator).decode(),
         "workers": [
             {
                 "samples": reader.samples,
@@ -93,14 +102,16 @@ def restore_progress(described: Any) -> StreamProgress:
             for worker in described["workers"]
         )
         turn = int(described["turn"])
-        # The last is not in states of releases that knew of no data pipes.
+        # The last ones are not in states of releases that knew of no data pipes, or that did not keep the generator.
         numbers = (described["base_seed"], described["dataset_epoch"], described.get("pipe_seed"))
         seed, epoch, pipe_seed = (None if value is None else int(value) for value in numbers)
+        saved = described.get("generator")
+        generator = None if saved is None else base64.b64decode(saved, validate=True)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the state is damaged: its progress is {described!r}") from error
     if not 0 <= turn < len(readers) or any(reader.samples < 0 for reader in readers):
         raise ValueError(f"the state is damaged: its progress is {described!r}")
-    return StreamProgress(readers, turn, seed, epoch, pipe_seed)
+    return StreamProgress(readers, turn, seed, epoch, pipe_seed, generator)
 
 
 def _describe_random(states: RandomStates) -> dict[str, dict[str, str]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any
 
+from sutler._stream_copy import DATASET, StreamCopy, is_stateful, state_before
 from sutler._stream_random import RandomStates, TrainerRandom, WorkerRandom
 from sutler._turns import size_of_turn
 from sutler._words import counted
@@ -26,12 +27,18 @@ class ReaderProgress:
     samples: int = 0
     #: Whether there is nothing after that batch.
     ended: bool = False
-    #: The pickled states of a dataset or iterator that has some, after that batch.
+    #: The pickled states of a dataset or iterator that has some, after that batch; before the first one, those that the
+    #: dataset is told before the pass begins.
     state: bytes | None = None
     #: How often the stream raised instead of giving a sample, where somebody caught that and went on.
     failed: int = 0
     #: The random number generators that were drawn from.
     random: RandomStates | None = None
+
+    def at_rest(self) -> ReaderProgress:
+        """Where the next pass over the same copy begins, now that this one has ended."""
+        random = None if self.random is None else RandomStates(began=self.random.now)
+        return ReaderProgress(state=state_before(self.state), random=random)
 
 
 def is_stream(dataset: Any) -> bool:
@@ -43,23 +50,12 @@ def is_stream(dataset: Any) -> bool:
     return hasattr(dataset, "__iter__") and not hasattr(dataset, "__getitem__")
 
 
-def tell_epoch(dataset: Any, epoch: int | None) -> None:
-    """Tells a dataset which epoch is the next, if it wants to know, as Hugging Face's shuffled streams do."""
-    set_epoch = getattr(dataset, "set_epoch", None)
-    if epoch is not None and callable(set_epoch):
-        set_epoch(epoch)
-
-
-def _is_stateful(value: Any) -> bool:
-    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
-
-
 class StreamReader:
     """Goes through a stream, from its beginning or from where an earlier reader had come."""
 
     def __init__(
         self,
-        dataset: Any,
+        copy: StreamCopy,
         batch_size: int | None,
         drop_last: bool,
         collate: Callable[[Any], Any],
@@ -67,7 +63,8 @@ class StreamReader:
         random: WorkerRandom | TrainerRandom,
         place: tuple[int, int] = (0, 1),
     ) -> None:
-        self._dataset = dataset
+        self._copy = copy
+        self._dataset = copy.dataset
         self._batch_size = batch_size
         self._drop_last = drop_last
         self._collate = collate
@@ -83,14 +80,14 @@ class StreamReader:
     def _open(self, start: ReaderProgress) -> Any:
         """The stream's iterator, where the earlier reader left it."""
         states = {} if start.state is None else pickle.loads(start.state)
-        if "dataset" in states:
-            self._dataset.load_state_dict(states["dataset"])
+        if DATASET in states:
+            self._dataset.load_state_dict(states[DATASET])
         iterator: Any = iter(self._dataset)
         if "iterator" in states:
             iterator.load_state_dict(states["iterator"])
-        elif "dataset" in states and iterator is self._dataset:
+        elif DATASET in states and iterator is self._dataset:
             # Its `__iter__` may have begun anew, so it is told again.
-            self._dataset.load_state_dict(states["dataset"])
+            self._dataset.load_state_dict(states[DATASET])
         elif not states:
             self._replay(iterator, start)
         return iterator
@@ -138,6 +135,9 @@ class StreamReader:
             try:
                 sample = next(self._iterator)
             except StopIteration:
+                if self._samples == 0 and self._copy.begin_anew():
+                    self._iterator = iter(self._dataset)
+                    continue
                 self._ended = True
                 break
             except Exception:
@@ -161,9 +161,9 @@ class StreamReader:
     def progress(self) -> ReaderProgress:
         """How far this reader has come."""
         states = {}
-        if _is_stateful(self._dataset):
-            states["dataset"] = self._dataset.state_dict()
-        if self._iterator is not self._dataset and _is_stateful(self._iterator):
+        if is_stateful(self._dataset):
+            states[DATASET] = self._dataset.state_dict()
+        if self._iterator is not self._dataset and is_stateful(self._iterator):
             states["iterator"] = self._iterator.state_dict()
         # Pickled at once: the next sample may change what the state refers to.
         pickled = pickle.dumps(states) if states else None

@@ -9,6 +9,7 @@ from sutler._stream_progress import describe_progress, restore_progress
 
 if TYPE_CHECKING:
     from sutler._streams import StreamBackend
+    from sutler.loader import Loader
 
 #: Raised when a state can no longer be read by older releases.
 STREAM_STATE_VERSION = 1
@@ -17,15 +18,15 @@ STREAM_STATE_VERSION = 1
 STREAM = "stream"
 
 
-def make_stream_state(streams: StreamBackend, position: Position, num_workers: int) -> dict[str, Any]:
+def make_stream_state(loader: Loader, streams: StreamBackend, position: Position) -> dict[str, Any]:
     """The state of a stream's loader at a position."""
     return {
         "version": STREAM_STATE_VERSION,
         "sampling": STREAM,
         "epoch": position.epoch,
         "fingerprint": streams.fingerprint(),
-        "num_workers": num_workers,
-        "progress": describe_progress(position.streams or streams.beginning(num_workers)),
+        "num_workers": loader.num_workers,
+        "progress": describe_progress(position.streams or streams.at_rest(loader)),
     }
 
 

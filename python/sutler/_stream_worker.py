@@ -18,9 +18,10 @@ from typing import Any
 from sutler import _worker_errors
 from sutler._data_pipes import PipeOrders
 from sutler._stream_collate import PlacedCollate
+from sutler._stream_copy import StreamCopy
 from sutler._stream_memory import NO_SLOT, BatchMemory
 from sutler._stream_random import RandomStates, WorkerRandom
-from sutler._stream_reader import EndOfStream, ReaderProgress, StreamReader, tell_epoch
+from sutler._stream_reader import EndOfStream, ReaderProgress, StreamReader
 from sutler._thread_worker import Seat, set_up_thread
 from sutler._threads import THREAD
 from sutler._words import counted
@@ -55,6 +56,8 @@ class StreamOptions(WorkerOptions):
     batches_held: int
     #: Whose batches of the stream are served, where ranks take turns, and how many they are.
     place: tuple[int, int] = (0, 1)
+    #: Whether the worker stays, so that the next pass begins where its copy of the dataset is at the end of this one.
+    stays: bool = False
 
 
 class StreamWorker:
@@ -63,13 +66,15 @@ class StreamWorker:
     def __init__(
         self, dataset: Any, channel: socket.socket, options: StreamOptions, broken: BaseException | None
     ) -> None:
-        self._dataset = dataset
+        self._copy = StreamCopy(dataset)
         self._channel = channel
         self._options = options
         self._init_error = broken
         #: Why the epoch could not begin: raised for every batch of it.
         self._broken: BaseException | None = None
         self._reader: StreamReader | None = None
+        #: Whether the trainer was told where the pass has left the dataset.
+        self._told_end = False
         info = get_worker_info()
         self._random = WorkerRandom(info.rng, whole_process=info.worker_method != THREAD)
         self._memory = BatchMemory(options.batches_held)
@@ -103,21 +108,19 @@ class StreamWorker:
         pipes: PipeOrders | None,
     ) -> None:
         self._epoch = epoch
-        if stayed:
-            drawn = self._random.states()
-            began = ReaderProgress(random=None if drawn is None else RandomStates(began=drawn.now))
-            self._memory.begin()
-            self._send(self._place(BEGAN, began, None))
+        self._told_end = False
         self._reader = None
         self._broken = self._init_error
+        if stayed:
+            self._tell_rest()
         if self._broken is None:
             options = self._options
             try:
-                tell_epoch(self._dataset, dataset_epoch)
+                self._copy.tell(start, dataset_epoch)
                 if pipes is not None:
-                    pipes.tell(self._dataset, options.worker, options.num_workers)
+                    pipes.tell(self._copy.dataset, options.worker, options.num_workers)
                 self._reader = StreamReader(
-                    self._dataset,
+                    self._copy,
                     options.batch_size,
                     options.drop_last,
                     options.collate,
@@ -128,13 +131,38 @@ class StreamWorker:
             except Exception as error:
                 self._broken = error
 
+    def _tell_rest(self) -> None:
+        """Tells where earlier epochs have left this worker that stayed."""
+        drawn = self._random.states()
+        state = None
+        try:
+            state = self._copy.state()
+        except Exception as error:  # the dataset's own
+            self._broken = self._broken or error
+        rest = ReaderProgress(state=state, random=None if drawn is None else RandomStates(began=drawn.now))
+        self._memory.begin()
+        self._send(self._place(BEGAN, rest, None))
+
     def _answer(self) -> None:
         self._memory.begin()
         try:
             placed = self._place(BATCH, *self._read())
         except EndOfStream:
+            self._answer_end()
+            return
+        except Exception as error:
+            self._memory.begin()
+            placed = self._place(ERROR, None, self._describe(error))
+        self._send(placed)
+
+    def _answer_end(self) -> None:
+        """Says that there is no more, and the first time, where this worker stays, where it has come to by that."""
+        if self._told_end or not self._options.stays or self._reader is None:
             self._channel.sendall(ANSWER.pack(END, self._epoch, NO_SLOT, 0, 0, 0, time.monotonic()))
             return
+        self._told_end = True
+        try:
+            placed = self._place(END, self._reader.progress(), None)
         except Exception as error:
             self._memory.begin()
             placed = self._place(ERROR, None, self._describe(error))

@@ -11,18 +11,20 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sutler import _generators
 from sutler._backend import draw_seed
 from sutler._cuda import BATCHES_AHEAD, make_pinner
 from sutler._data_pipes import PipeOrders, common_seed, is_data_pipe
 from sutler._figures import TrainerFigures
 from sutler._python_batches import collate_copies_if_needed
 from sutler._stream_collate import NumpyCollate, TorchCollate
+from sutler._stream_copy import StreamCopy, state_before, tell_epoch
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_memory import HELD
 from sutler._stream_processes import StreamWorkers
 from sutler._stream_progress import StreamProgress
 from sutler._stream_random import TrainerRandom
-from sutler._stream_reader import EndOfStream, StreamReader, tell_epoch
+from sutler._stream_reader import EndOfStream, ReaderProgress, StreamReader
 from sutler._stream_worker import END, StreamOptions
 from sutler._words import counted
 
@@ -63,14 +65,14 @@ class InlineStream:
     finished_at: float | None = None
 
     def __init__(
-        self, options: StreamOptions, dataset: Any, progress: StreamProgress, pin: Callable[[Any], Any]
+        self, options: StreamOptions, copy: StreamCopy, progress: StreamProgress, pin: Callable[[Any], Any]
     ) -> None:
         #: Where the epoch began.
         self.beginning = progress
         self._progress = progress
         self._pin = pin
         self._reader = StreamReader(
-            dataset,
+            copy,
             options.batch_size,
             options.drop_last,
             options.collate,
@@ -110,7 +112,7 @@ class WorkerStream:
         ready: bool,
         timeout: float,
         pin: Callable[[Any], Any],
-        release: Callable[[StreamWorkers], None],
+        release: Callable[[StreamWorkers, StreamProgress | None], None],
     ) -> None:
         self._workers = workers
         self._progress = progress
@@ -160,7 +162,7 @@ class WorkerStream:
                     return None
                 worker, answer = received
                 if answer.kind == END:
-                    self._progress = self._progress.ended(worker)
+                    self._progress = self._progress.ended(worker, answer.progress)
                     continue
                 self.finished_at = answer.finished
                 # Its turn is over even if what it delivered is an exception: the trainer may catch it and go on.
@@ -183,7 +185,7 @@ class WorkerStream:
         self._closed = True
         self._stopper.shutdown(socket.SHUT_RDWR)
         with self._lock:
-            self._release(self._workers)
+            self._release(self._workers, self._progress.at_rest(self._workers.base_seed))
             self._stop.close()
             self._stopper.close()
 
@@ -195,7 +197,14 @@ class StreamBackend:
         self._dataset = dataset
         self._persistent = persistent
         self._kept: StreamWorkers | None = None
+        #: Where they begin their next pass, if that is known.
+        self._kept_at: StreamProgress | None = None
+        #: The dataset as the trainer goes through it itself, once it has begun to.
+        self._own_copy: StreamCopy | None = None
+        #: The epoch that the dataset was told last, since a state was loaded.
         self._dataset_epoch: int | None = None
+        #: Where that state was, until a pass begins: there, or in another epoch that was chosen since.
+        self._loaded: StreamProgress | None = None
         #: Whether ranks take whole batches in turn, rather than each all that the stream yields.
         self.in_turns = False
         self._owner = os.getpid()
@@ -221,29 +230,123 @@ class StreamBackend:
         """The progress of an epoch that has not begun."""
         return StreamProgress.beginning(max(1, num_workers), self._dataset_epoch)
 
+    def has_new_copies(self, loader: Loader) -> bool:
+        """Whether every epoch reads new copies of the dataset, so that nothing is lost of one that is called off.
+
+        A stream may keep its position in itself. Then what is read from a copy that stays is gone for the next epoch.
+        """
+        return loader.num_workers > 0 and not self._persistent
+
+    def start_workers(self, loader: Loader, progress: StreamProgress | None) -> list[Any]:
+        """Starts workers that will stay, if there are none, and leaves their copies of the dataset as they are.
+
+        A pass that has not begun may be called off, and then the next one begins with these.
+        """
+        loader._check_open()
+        # The seed of data pipes is drawn when a pass begins, and before those of the workers.
+        if loader.num_workers == 0 or is_data_pipe(self._dataset):
+            return []
+        options = _worker_options(loader, self.place(loader))
+        progress = progress or self._loaded
+        workers = self._kept = self._take(loader, options, None if progress is None else progress.base_seed)
+        if not workers.stayed:
+            self._kept_at = replace(self.beginning(workers.count), base_seed=workers.base_seed)
+        return workers.processes()
+
+    def knows_rest(self, loader: Loader) -> bool:
+        """Whether `at_rest` is known before the next epoch is begun: not of workers that left their last one early."""
+        if self._loaded is not None:
+            return False
+        return loader.num_workers == 0 or (self._kept is not None and self._kept_at is not None)
+
+    def at_rest(self, loader: Loader) -> StreamProgress:
+        """Where a run that resumes between two epochs begins: with what those who stay know of the earlier ones."""
+        progress = self.beginning(loader.num_workers)
+        self._forget_if_forked()
+        if loader.num_workers == 0:
+            progress = replace(progress, readers=(self._own_progress(),))
+        elif self._kept is not None and self._kept.count == loader.num_workers and self._kept_at is not None:
+            progress = replace(self._kept_at, dataset_epoch=self._dataset_epoch)
+        return _with_generator(progress, loader)
+
+    def _own_progress(self) -> ReaderProgress:
+        """Where the trainer itself begins the next pass. A dataset that it has not begun with is as it was made."""
+        return ReaderProgress(state=None if self._own_copy is None else self._own_copy.state())
+
+    def go_on_from(self, loader: Loader, progress: StreamProgress) -> None:
+        """A state was loaded: seeds are drawn and epochs told as they were when it was saved."""
+        self._dataset_epoch = None
+        self._loaded = progress
+        if loader.generator is not None and progress.generator is not None:
+            # At once and not when the epoch begins, as a trainer may seed it again before that.
+            _generators.restore_torch(loader.generator, progress.generator)
+
     def begin(
         self, loader: Loader, progress: StreamProgress | None, epoch: int
     ) -> tuple[MeasuredStream, StreamProgress]:
         """Begins an epoch, or goes on with one of an earlier run; with its progress, which has the seeds by now."""
-        progress = progress or self.beginning(loader.num_workers)
-        if progress.dataset_epoch is not None:
-            self.set_epoch(progress.dataset_epoch)
+        progress = progress or self._beginning_after_loaded(loader, epoch)
+        self._loaded = None
+        if self._dataset_epoch is None:  # else it was told after the state was loaded
+            self._dataset_epoch = progress.dataset_epoch
+        progress = replace(progress, dataset_epoch=self._dataset_epoch)
         pipes, progress = self._order_pipes(loader, progress, epoch)
         stream: InlineStream | WorkerStream
         options = _worker_options(loader, self.place(loader))
         pin = make_pinner(loader.pin_memory, loader.device)
         if loader.num_workers == 0:
-            if pipes is not None:
-                pipes.tell(self._dataset, 0, 1)
-            stream = InlineStream(options, self._dataset, progress, pin)
+            progress = _with_generator(progress, loader)
+            stream, progress = self._begin_here(options, progress, pipes, pin)
         else:
+            tell_epoch(self._dataset, progress.dataset_epoch)
             workers = self._take(loader, options, progress.base_seed)
             if not workers.stayed:  # else their seeds are of no use without what they have drawn since
                 progress = replace(progress, base_seed=workers.base_seed)
+            progress = _with_generator(progress, loader)
             workers.begin(progress, loader.prefetch_factor, pipes)
             ready = loader.order == "ready"
             stream = WorkerStream(workers, progress, ready, loader.timeout, pin, self._give_back)
         return MeasuredStream(stream, progress.samples, self.figures), progress
+
+    def _beginning_after_loaded(self, loader: Loader, epoch: int) -> StreamProgress:
+        """Where an epoch begins for which no state was loaded. The one that a state is of, if one was, is left there.
+
+        Lightning leaves an epoch with the last batch that it counts, before the stream has said that it is over, and
+        goes on from there with the next.
+        """
+        beginning = self.beginning(loader.num_workers)
+        loaded = self._loaded
+        if loaded is None or len(loaded.readers) != len(beginning.readers):
+            return beginning
+        if loaded.samples == 0:
+            return loaded
+        if loader.num_workers == 0:
+            return replace(beginning, readers=(ReaderProgress(state=state_before(loaded.readers[0].state)),))
+        if self._persistent:
+            # Workers read ahead of what the trainer took, and so they do again.
+            pipes, loaded = self._order_pipes(loader, loaded, epoch)
+            workers = self._take(loader, _worker_options(loader, self.place(loader)), loaded.base_seed)
+            workers.begin(loaded, loader.prefetch_factor, pipes)
+            self._give_back(workers, None)
+        return beginning
+
+    def _begin_here(
+        self,
+        options: StreamOptions,
+        progress: StreamProgress,
+        pipes: PipeOrders | None,
+        pin: Callable[[Any], Any],
+    ) -> tuple[InlineStream, StreamProgress]:
+        """Begins an epoch in the trainer itself, and tells its progress."""
+        start = progress.readers[0]
+        if start == ReaderProgress():  # until there is a batch, states are of what earlier passes have left
+            progress = replace(progress, readers=(self._own_progress(),))
+        if self._own_copy is None:
+            self._own_copy = StreamCopy(self._dataset)
+        self._own_copy.tell(start, progress.dataset_epoch)
+        if pipes is not None:
+            pipes.tell(self._dataset, 0, 1)
+        return InlineStream(options, self._own_copy, progress, pin), progress
 
     def _order_pipes(
         self, loader: Loader, progress: StreamProgress, epoch: int
@@ -265,14 +368,14 @@ class StreamBackend:
         Those have other seeds, or there are not as many of them as the loader is to have now.
         """
         self._forget_if_forked()
-        if base_seed is None:
-            kept, self._kept = self._kept, None
-            if kept is not None and kept.count == options.num_workers:
-                return kept
-            self._kept = kept
-            base_seed = draw_seed(loader.generator, options.sample_seed)
+        kept = self._kept
+        if kept is not None and kept.count == options.num_workers and kept.may_begin_with(base_seed):
+            self._kept = None
+            return kept
         self._end_kept()
-        options.base_seed = base_seed
+        options.base_seed = (
+            draw_seed(loader.generator, options.sample_seed) if base_seed is None else base_seed
+        )
         return StreamWorkers(self._dataset, options, loader.multiprocessing_context)
 
     def _forget_if_forked(self) -> None:
@@ -280,9 +383,9 @@ class StreamBackend:
             self._owner = os.getpid()
             self._kept = None
 
-    def _give_back(self, workers: StreamWorkers) -> None:
+    def _give_back(self, workers: StreamWorkers, at_rest: StreamProgress | None) -> None:
         if self._persistent and self._kept is None and not workers.broken:
-            self._kept = workers
+            self._kept, self._kept_at = workers, at_rest
         else:
             workers.end()
 
@@ -292,9 +395,16 @@ class StreamBackend:
         self._end_kept()
 
     def _end_kept(self) -> None:
-        kept, self._kept = self._kept, None
+        kept, self._kept, self._kept_at = self._kept, None, None
         if kept is not None:
             kept.end()
+
+
+def _with_generator(progress: StreamProgress, loader: Loader) -> StreamProgress:
+    """The same with the state that the loader's generator has now, from which the seeds of later passes are drawn."""
+    if loader.generator is None:
+        return progress
+    return replace(progress, generator=_generators.save_torch(loader.generator))
 
 
 def _worker_options(loader: Loader, place: tuple[int, int]) -> StreamOptions:
@@ -320,6 +430,7 @@ def _worker_options(loader: Loader, place: tuple[int, int]) -> StreamOptions:
         collate=collate,
         batches_held=loader.prefetch_factor + HELD + on_the_way,
         place=place,
+        stays=loader.persistent_workers,
     )
 
 

@@ -601,9 +601,12 @@ class Loader(Generic[BatchType_co]):
             ValueError: The state belongs to another dataset or another order, or states do not belong together; the
                 message shows both sides.
         """
-        self._passes.resume_at(check_state(self, state), within_of(state))
+        position = check_state(self, state)
+        self._passes.resume_at(position, within_of(state))
         if self._streams is None:
             load_dataset_state(self, state, stacklevel=2)
+        elif position.streams is not None:
+            self._streams.go_on_from(self, position.streams)
 
     # --- figures ---------------------------------------------------------------------------------------------------
 

@@ -255,6 +255,57 @@ def test_a_stream_is_a_batch_ahead_where_lightning_looks_ahead(
     assert fit(checkpoint=tmp_path / "step=2.ckpt").trained == whole.trained[2 + lost :]
 
 
+class StreamInPasses(SizedStream):
+    """Keeps its pass and its position in itself; each worker reads its part."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.position = 0
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, int, int]]:
+        info = torch.utils.data.get_worker_info()
+        part = range(info.id, 41, info.num_workers) if info else range(41)
+        while self.position < len(part):
+            self.position += 1
+            yield torch.ones(3, 4, 4), 0, 100 * self.done + part[self.position - 1]
+        self.done += 1
+        self.position = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"done": self.done, "position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.done, self.position = state["done"], state["position"]
+
+
+def test_lightning_takes_nothing_from_a_stream_that_it_only_looks_at(tmp_path: Path) -> None:
+    def trained(loader: Any) -> list[list[int]]:
+        model = Classifier()
+        trainer_of(tmp_path, max_epochs=1).fit(model, loader)
+        return model.trained
+
+    options: dict[str, Any] = {"batch_size": 8, "num_workers": 2, "persistent_workers": True}
+    expected = trained(torch.utils.data.DataLoader(StreamInPasses(), **options))
+    assert sorted(number for batch in expected for number in batch) == list(range(41))
+    with Loader(StreamInPasses(), **options) as loader:
+        assert trained(loader) == expected
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_checkpoint_with_the_last_batch_knows_where_a_stream_was(tmp_path: Path, workers: int) -> None:
+    def fit(*callbacks: Any, checkpoint: Path | None = None) -> Classifier:
+        model = Classifier()
+        with Loader(StreamInPasses(), 8, num_workers=workers, persistent_workers=workers > 0) as loader:
+            trainer_of(tmp_path, *callbacks).fit(model, loader, ckpt_path=checkpoint)
+        return model
+
+    at_the_end = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=BATCHES, save_top_k=-1)
+    whole = fit(at_the_end)
+    resumed = fit(checkpoint=tmp_path / f"step={BATCHES}.ckpt")
+    assert resumed.trained == whole.trained[BATCHES:]
+    assert min(number for batch in resumed.trained for number in batch) == 100
+
+
 def test_fabric_refuses_to_set_up_what_is_no_dataloader(augmented: sutler.ImageFolder) -> None:
     from lightning.fabric import Fabric
 
