@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import sutler
+import torch
 from sutler import Loader
 from sutler import transforms as T  # noqa: N812 - as users write it
+from sutler.analysis.stragglers import straggling_workers
 
 KEYS = {
     "samples",
@@ -121,3 +123,24 @@ def test_the_share_of_slow_samples_shows_where_they_were() -> None:
     assert 0.01 <= share["threshold"] <= 0.06
     assert all(point >= 0.25 for point in share["series"][5:])
     assert share["mean"] >= 10 / 80
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2])
+def test_times_are_under_the_worker_s_own_number(slow: int) -> None:
+    class OneIsSlow:
+        def __len__(self) -> int:
+            return 400
+
+        def __getitem__(self, index: int) -> int:
+            info = torch.utils.data.get_worker_info()
+            time.sleep(0.01 if info.id == slow else 0.001)
+            return int(info.id)
+
+    with sutler.Loader(OneIsSlow(), 4, num_workers=3) as loader:
+        served = [int(worker) for batch in loader for worker in batch]
+        stats, timeline = loader.stats(), loader.timeline()
+    assert [times["samples"] for times in stats["worker_times"]] == [
+        served.count(worker) for worker in range(3)
+    ]
+    assert [each.number for each in straggling_workers(stats)] == [slow]
+    assert {entry["sample"]: entry["worker"] for entry in timeline["samples"]} == dict(enumerate(served))
