@@ -133,6 +133,7 @@ def test_times_are_under_the_worker_s_own_number(slow: int) -> None:
 
         def __getitem__(self, index: int) -> int:
             info = torch.utils.data.get_worker_info()
+            assert info is not None
             time.sleep(0.01 if info.id == slow else 0.001)
             return int(info.id)
 
