@@ -6,6 +6,9 @@ use proptest::prelude::*;
 use support::{data, decode_whole, fixture, images};
 use sutler_media::{DecodeError, Decoder, Limits, Pixels, Rect, Request, Scale, probe};
 
+/// Files up to this have hardly more than headers, in which every bit means something.
+const SMALL_FILE_BYTES: usize = 400;
+
 /// The kind of error that every hostile file ends in; those with a `.rgb` beside them decode with warnings.
 const VERDICTS: [(&str, &str); 38] = [
     ("claims_16383_squared.webp", "too_large"),
@@ -132,6 +135,22 @@ fn survives(decoder: &mut Decoder, bytes: &[u8]) {
                 assert_eq!((pixels.width, pixels.height), (width, height));
                 assert_eq!(pixels.data.len(), width as usize * height as usize * 3);
             }
+        }
+    }
+}
+
+#[test]
+fn no_single_flipped_bit_of_a_small_file_panics() {
+    let mut decoder = Decoder::new(Limits { pixels_max: 1 << 20, ..Limits::default() });
+    for name in images(&data()) {
+        let mut bytes = fixture(&name);
+        if bytes.len() > SMALL_FILE_BYTES {
+            continue;
+        }
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            survives(&mut decoder, &bytes);
+            bytes[bit / 8] ^= 1 << (bit % 8);
         }
     }
 }

@@ -75,7 +75,7 @@ fn decode_as(
     out.resize(header.width, header.height);
     match (colour, table) {
         (ColorType::Gray(bits), Some(table)) => match samples {
-            DecodingResult::U8(packed) if bits <= 8 => {
+            DecodingResult::U8(packed) if is_packed(bits) => {
                 let indices = rgb::unpacked(&packed, usize::from(bits), header.width as usize);
                 for (index, pixel) in indices.zip(out.data.chunks_exact_mut(3)) {
                     pixel.copy_from_slice(&table[usize::from(index)]);
@@ -85,11 +85,19 @@ fn decode_as(
             _ => Err(unsupported(format!("a palette with indices of {bits} bits"))),
         },
         (_, Some(_)) => Err(unsupported("a palette with more than indices".to_owned())),
+        (ColorType::Gray(bits), None) if bits < 8 && !is_packed(bits) => {
+            Err(unsupported(format!("{bits} bits of grey")))
+        }
         (ColorType::Gray(bits), None) => {
             grey(&samples, usize::from(bits), photometric, header.width as usize, &mut out.data)
         }
         _ => colours(samples, colour, layout.planes, multiplied, &mut out.data),
     }
+}
+
+/// Whether a byte holds a whole number of samples of so many bits. The crate reads others, too, and Pillow does not.
+fn is_packed(bits: u8) -> bool {
+    matches!(bits, 1 | 2 | 4 | 8)
 }
 
 /// Grey comes in kinds of numbers that colours do not.
