@@ -11,6 +11,7 @@ import argparse
 import importlib.util
 import logging
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -42,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--cache", help="let the loader keep samples in so much memory, such as 1GiB")
     parser.add_argument("--time", type=float, default=60.0, help="seconds of each analysis")
+    parser.add_argument(
+        "--warm-up", type=float, default=30.0, help="seconds of training before each analysis"
+    )
     parser.add_argument("--verify", action="store_true", help="also run some of the predicted configurations")
     parser.add_argument(
         "--out", type=Path, default=Path("docs/reports"), metavar="FOLDER", help="where the reports go"
@@ -94,12 +98,23 @@ def _analyse(arguments: argparse.Namespace, photos: Photos, trainer: Trainer, mo
         device_normalize=True,
         cache=arguments.cache,
     ) as loader:
+        _warm_up(loader, trainer, arguments.warm_up)
         made = sutler.analyze(
             loader, lambda batch: trainer.step(*batch), time=arguments.time, verify=arguments.verify
         )
     # Where the photos lay on that machine is nobody's business, and what was trained is everybody's.
     subject = replace(made.subject, dataset=f"photos, {model} on {trainer.device_name}")
     return sutler.Report(replace(made.findings, subject=subject))
+
+
+def _warm_up(loader: Iterable[Any], trainer: Trainer, seconds: float) -> None:
+    """Trains for a while, as a machine that was just started may get faster for half a minute.
+
+    A virtual one has to be given each page of its memory when that is first touched.
+    """
+    begun = time.monotonic()
+    while time.monotonic() - begun < seconds:
+        say(f"warms up: {trainer.train(loader).per_second:,.0f} samples/s")
 
 
 def _write(made: Any, path: Path) -> None:
@@ -181,7 +196,7 @@ def _index(
         "processors."
     )
     words = ["reports", *(["--verify"] if arguments.verify else []), "--data PHOTOS"]
-    words += [f"--repeat {arguments.repeat} --time {arguments.time:.0f}"]
+    words += [f"--repeat {arguments.repeat} --time {arguments.time:.0f} --warm-up {arguments.warm_up:.0f}"]
     lines = [
         "# Reports of real trainings",
         "",

@@ -113,6 +113,8 @@ def test_reports_of_a_training_are_pages_texts_and_json_without_paths(bench: Any
         "2",
         "--size",
         "32",
+        "--warm-up",
+        "0.01",
     )
     printed, figures = bench("reports", *options, "--threads", "1", "--time", "0.3", "--out", str(out))
     assert sorted(path.name for path in out.iterdir()) == [
