@@ -116,7 +116,7 @@ def check_arguments(
     _check_prefetch_factor(prefetch_factor)
     if persistent_workers and num_workers == 0:
         raise ValueError("persistent_workers option needs num_workers > 0")
-    _check_context(multiprocessing_context, num_workers)
+    check_context(multiprocessing_context, num_workers)
     own_order = sampler is None and batch_sampler is None
     if shuffle and own_order and not isinstance(dataset, NativeDataset) and len(dataset) == 0:
         raise ValueError("num_samples should be a positive integer value, but got num_samples=0")
@@ -365,7 +365,7 @@ def _check_auto_workers(num_workers: str, dataset: Any) -> None:
         )
 
 
-def _check_context(context: Any, num_workers: int | str | None) -> None:
+def check_context(context: Any, num_workers: int | str | None) -> None:
     """PyTorch's checks of ``multiprocessing_context``, although native threads have no use for one."""
     if context is None:
         return

@@ -22,9 +22,22 @@ def has_counted_all(caller: FrameType) -> bool:
     A loader may be anywhere in an epoch of its own then: it is shorter than another one that it is combined with, or
     ``limit_train_batches`` shortens the epochs of all.
     """
+    progress = getattr(getattr(_loop_of(caller), "epoch_loop", None), "batch_progress", None)
+    return bool(getattr(progress, "is_last_batch", False))
+
+
+def has_taken_ahead(caller: FrameType) -> bool:
+    """Whether such a trainer has taken a batch that it has not trained on.
+
+    Where nobody says how many batches there are, it looks for the one after each, to know when that was the last.
+    """
+    fetcher = getattr(_loop_of(caller), "_data_fetcher", None)
+    return bool(getattr(fetcher, "batches", None))
+
+
+def _loop_of(caller: FrameType) -> object:
+    """The trainer's loop on behalf of which a state is asked for."""
     asking: FrameType | None = caller
     while asking is not None and counts_batches(asking):
         asking = asking.f_back
-    loop = None if asking is None else asking.f_locals.get("self")
-    progress = getattr(getattr(loop, "epoch_loop", None), "batch_progress", None)
-    return bool(getattr(progress, "is_last_batch", False))
+    return None if asking is None else asking.f_locals.get("self")

@@ -45,6 +45,7 @@ class Position:
         "seeded",
         "served",
         "streams",
+        "streams_before",
     )
 
     def __init__(self, epoch: int, consumed: int, drawn: dict[str, Any] | None = None) -> None:
@@ -68,6 +69,8 @@ class Position:
         self.seeded = False
         #: Where the readers of a stream are, where the dataset is one.
         self.streams: StreamProgress | None = None
+        #: Where they were before the latest batch.
+        self.streams_before: StreamProgress | None = None
         #: Where they were when this was planned: beginning an epoch draws seeds, which `streams` then has.
         self.origin: StreamProgress | None = None
 
@@ -80,6 +83,14 @@ class Position:
         copied.seeded = self.seeded
         copied.streams = copied.origin = self.streams
         return copied
+
+    def before_latest(self) -> Position:
+        """Where the epoch of a stream was before its latest batch; here, if there was none."""
+        if self.streams_before is None or self.ended:
+            return self
+        earlier = Position(self.epoch, self.streams_before.samples)
+        earlier.streams = self.streams_before
+        return earlier
 
     def is_where(self, other: Position) -> bool:
         """Whether both name the same place."""
@@ -97,7 +108,7 @@ class Position:
             self.served = self.served or Served()
             self.served.mark(progress)
         elif isinstance(progress, StreamProgress):
-            self.streams = progress
+            self.streams, self.streams_before = progress, self.streams
             self.consumed = progress.samples
         else:
             self.consumed = progress
@@ -236,12 +247,12 @@ class EpochIterator(Iterator[Any]):
         if self._lost is not None:
             raise copy.copy(self._lost)
         if not self.begun:
-            with self._loader._waiting_for_workers():
+            with self._loader._beginning_or_ending():
                 self.begin()
         if self._owner != os.getpid():
             # Forked in the middle of an epoch: the threads stayed behind, but the position is ours.
             self._call_off.detach()
-            with self._loader._waiting_for_workers():
+            with self._loader._beginning_or_ending():
                 self._start()
         try:
             answer = self._prefetcher.next() if self._prefetcher else self._source.next()
@@ -251,7 +262,7 @@ class EpochIterator(Iterator[Any]):
             # No batch comes any more. Whoever keeps the error keeps this iterator, and the other workers should not
             # wait for that.
             self._lost = copy.copy(error)
-            with self._loader._waiting_for_workers():
+            with self._loader._beginning_or_ending():
                 self.close()
             raise
         except Exception:
@@ -262,7 +273,7 @@ class EpochIterator(Iterator[Any]):
                 _warn_of_failures(self._loader, self._position, stacklevel=2)
             self._ended = True
             self._position.complete = self._position.ended = True
-            with self._loader._waiting_for_workers():
+            with self._loader._beginning_or_ending():
                 self.close()
             raise StopIteration
         batch, progress = answer

@@ -22,7 +22,7 @@ def figures_of(loader: Loader) -> tuple[dict[str, Any], list[Failure]]:
     if loader.device is not None and metrics:
         # The source's consumer is a thread of ours that copies ahead; it is the trainer's time that counts.
         metrics = metrics | loader._device_figures.waits()
-    return _with_workers(metrics, loader._worker_seconds), failures
+    return _with_workers(metrics, loader._beginning_seconds), failures
 
 
 def _with_workers(metrics: dict[str, Any], seconds: float) -> dict[str, Any]:

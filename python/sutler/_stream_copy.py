@@ -46,6 +46,8 @@ class StreamCopy:
         #: The pickled states that it had before it was told another, and with that, until the pass has a sample.
         self._as_made: bytes | None = None
         self._as_told: bytes | None = None
+        #: Whether it shows nothing of what it was told, as it keeps that for when it is opened.
+        self._pending = False
 
     def state(self) -> bytes | None:
         """The pickled states to begin the next pass from; ``None`` where the dataset has none."""
@@ -59,24 +61,37 @@ class StreamCopy:
         # Nothing of a pass that has ended is opened. What it left is for the next one to begin from.
         self._untold = state_before(start.state) if start.ended else None
         self._as_made = self._as_told = None
+        self._pending = False
         self._epoch = epoch
         if BEFORE not in states:
             tell_epoch(self.dataset, epoch)
             return
         self._as_made = pickle.dumps(self.dataset.state_dict())
         self.dataset.load_state_dict(states[BEFORE])
+        self._pending = not _is_same(self.dataset.state_dict(), pickle.dumps(states[BEFORE]))
         tell_epoch(self.dataset, epoch)
         self._as_told = pickle.dumps(self.dataset.state_dict())
+
+    @property
+    def was_told(self) -> bool:
+        """Whether it was told what an earlier pass has left, so that it may take that for the end of this one."""
+        return self._as_told is not None
 
     def begin_anew(self) -> bool:
         """Whether a pass that has ended without a sample is to be opened again, which the dataset then is ready for.
 
-        Some datasets go on from a state only in the pass that it is of: told of the end of one they have nothing left,
-        and nothing of that changes their state. For them the next pass begins as for a new copy.
+        Many datasets go on from a state only in the pass that it is of: told of the end of one they have nothing left.
+        Those that keep a state until they are opened have forgotten it by then, and have all of their samples when they
+        are opened again. For others the pass begins as for a new copy, unless their state shows that they have gone on.
         """
         as_made, as_told = self._as_made, self._as_told
+        if as_made is None or as_told is None:
+            return False
+        if self._pending:
+            self._pending = False
+            return True
         self._as_made = self._as_told = None
-        if as_made is None or as_told is None or not _is_same(self.dataset.state_dict(), as_told):
+        if not _is_same(self.dataset.state_dict(), as_told):
             return False
         self.dataset.load_state_dict(pickle.loads(as_made))
         tell_epoch(self.dataset, self._epoch)

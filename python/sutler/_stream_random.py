@@ -47,6 +47,13 @@ class WorkerRandom:
         if saved is not None:
             self._restore(saved.now)
 
+    def before_opening(self) -> dict[str, bytes]:
+        """Where the process's generators are, if they are ours to put back."""
+        return {} if self._seeded is None else _generators.save(list(_generators.marks()))
+
+    def leave(self, names: list[str]) -> None:
+        """The dataset has put some of the process's generators back itself: to where they are put here."""
+
     def _drawn(self) -> dict[str, bytes]:
         shared = {} if self._seeded is None else _generators.save(_generators.moved(self._seeded))
         return shared | self._own.states()
@@ -70,6 +77,8 @@ class TrainerRandom:
         self._trainers = _generators.save(list(self._marks))
         #: The states that an earlier run of this epoch began with.
         self._earlier: dict[str, bytes] = {}
+        #: Those that the dataset has put back itself.
+        self._left: set[str] = set()
 
     @contextmanager
     def opening(self, saved: RandomStates | None) -> Iterator[None]:
@@ -82,7 +91,16 @@ class TrainerRandom:
         try:
             yield
         finally:
-            _generators.restore(self._trainers)
+            kept = {name: state for name, state in self._trainers.items() if name not in self._left}
+            _generators.restore(kept)
+
+    def before_opening(self) -> dict[str, bytes]:
+        """Where the generators are: nobody but the stream draws from them until it has its first sample."""
+        return _generators.save(list(_generators.marks()))
+
+    def leave(self, names: list[str]) -> None:
+        """The dataset has put some generators back itself, as its state says; so they are not put elsewhere."""
+        self._left.update(names)
 
     def states(self) -> RandomStates | None:
         """What is to be saved; ``None`` where nothing was drawn."""

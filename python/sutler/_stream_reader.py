@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any
 
+from sutler import _generators
 from sutler._stream_copy import DATASET, StreamCopy, is_stateful, state_before
 from sutler._stream_random import RandomStates, TrainerRandom, WorkerRandom
 from sutler._turns import size_of_turn
@@ -74,6 +75,8 @@ class StreamReader:
         self._random = random
         #: Whose batches are delivered, where ranks that go through the same stream take turns, and how many they are.
         self._rank, self._world_size = place
+        #: Where the generators were before the stream was opened, where it may be opened again.
+        self._before = random.before_opening() if copy.was_told else {}
         with random.opening(start.random):
             self._iterator: Any = iter(()) if start.ended else self._open(start)
 
@@ -81,16 +84,22 @@ class StreamReader:
         """The stream's iterator, where the earlier reader left it."""
         states = {} if start.state is None else pickle.loads(start.state)
         if DATASET in states:
-            self._dataset.load_state_dict(states[DATASET])
+            self._tell(self._dataset, states[DATASET])
         iterator: Any = iter(self._dataset)
         if "iterator" in states:
-            iterator.load_state_dict(states["iterator"])
+            self._tell(iterator, states["iterator"])
         elif DATASET in states and iterator is self._dataset:
             # Its `__iter__` may have begun anew, so it is told again.
-            self._dataset.load_state_dict(states[DATASET])
+            self._tell(self._dataset, states[DATASET])
         elif not states:
             self._replay(iterator, start)
         return iterator
+
+    def _tell(self, stateful: Any, state: Any) -> None:
+        """Tells a dataset or its iterator where it was; the generators that it has put back itself stay there."""
+        before = _generators.marks()
+        stateful.load_state_dict(state)
+        self._random.leave(_generators.moved(before))
 
     def _replay(self, iterator: Any, start: ReaderProgress) -> None:
         """Passes over what an earlier reader took, and over what it failed at."""
@@ -136,6 +145,7 @@ class StreamReader:
                 sample = next(self._iterator)
             except StopIteration:
                 if self._samples == 0 and self._copy.begin_anew():
+                    _generators.restore(self._before)
                     self._iterator = iter(self._dataset)
                     continue
                 self._ended = True
@@ -154,6 +164,11 @@ class StreamReader:
             raise RuntimeError("a collate_fn raised StopIteration; an epoch ends on its own") from error
 
     @property
+    def has_stateful_iterator(self) -> bool:
+        """Whether the stream's iterator has a state that the dataset does not have."""
+        return self._iterator is not self._dataset and is_stateful(self._iterator)
+
+    @property
     def samples(self) -> int:
         """Samples taken from the stream."""
         return self._samples
@@ -163,7 +178,7 @@ class StreamReader:
         states = {}
         if is_stateful(self._dataset):
             states[DATASET] = self._dataset.state_dict()
-        if self._iterator is not self._dataset and is_stateful(self._iterator):
+        if self.has_stateful_iterator:
             states["iterator"] = self._iterator.state_dict()
         # Pickled at once: the next sample may change what the state refers to.
         pickled = pickle.dumps(states) if states else None

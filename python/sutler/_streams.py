@@ -18,7 +18,7 @@ from sutler._data_pipes import PipeOrders, common_seed, is_data_pipe
 from sutler._figures import TrainerFigures
 from sutler._python_batches import collate_copies_if_needed
 from sutler._stream_collate import NumpyCollate, TorchCollate
-from sutler._stream_copy import StreamCopy, state_before, tell_epoch
+from sutler._stream_copy import StreamCopy, is_stateful, state_before, tell_epoch
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_memory import HELD
 from sutler._stream_processes import StreamWorkers
@@ -37,11 +37,11 @@ def check_stream_arguments(
 ) -> None:
     """Refuses what a stream cannot do, as PyTorch's ``DataLoader`` does, and likewise for our own arguments."""
     for name, value, unspecified in (
-        ("shuffle", shuffle, (None, False)),
-        ("sampler", sampler, (None,)),
-        ("batch_sampler", batch_sampler, (None,)),
+        ("shuffle", shuffle, shuffle in (None, False)),
+        ("sampler", sampler, sampler is None),
+        ("batch_sampler", batch_sampler, batch_sampler is None),
     ):
-        if not any(value is each for each in unspecified):
+        if not unspecified:
             raise ValueError(
                 f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}"
             )
@@ -67,8 +67,6 @@ class InlineStream:
     def __init__(
         self, options: StreamOptions, copy: StreamCopy, progress: StreamProgress, pin: Callable[[Any], Any]
     ) -> None:
-        #: Where the epoch began.
-        self.beginning = progress
         self._progress = progress
         self._pin = pin
         self._reader = StreamReader(
@@ -80,6 +78,11 @@ class InlineStream:
             TrainerRandom(),
             options.place,
         )
+        #: Where the epoch began.
+        self.beginning = progress
+        if self._reader.has_stateful_iterator and progress.readers[0].state is None:
+            # Nobody but the iterator knows where it begins, which it may have drawn.
+            self.beginning = progress.after(0, self._reader.progress())
         self._closed = False
 
     def next(self) -> tuple[Any, StreamProgress] | None:
@@ -254,10 +257,15 @@ class StreamBackend:
         return workers.processes()
 
     def knows_rest(self, loader: Loader) -> bool:
-        """Whether `at_rest` is known before the next epoch is begun: not of workers that left their last one early."""
+        """Whether `at_rest` is known before the next epoch is begun: not of workers that left their last one early.
+
+        Nor where the dataset has no state in the trainer's own process, but its iterator may have.
+        """
         if self._loaded is not None:
             return False
-        return loader.num_workers == 0 or (self._kept is not None and self._kept_at is not None)
+        if loader.num_workers == 0:
+            return is_stateful(self._dataset)  # else its iterator may be, once there is one
+        return self._kept is not None and self._kept_at is not None
 
     def at_rest(self, loader: Loader) -> StreamProgress:
         """Where a run that resumes between two epochs begins: with what those who stay know of the earlier ones."""
@@ -270,8 +278,8 @@ class StreamBackend:
         return _with_generator(progress, loader)
 
     def _own_progress(self) -> ReaderProgress:
-        """Where the trainer itself begins the next pass. A dataset that it has not begun with is as it was made."""
-        return ReaderProgress(state=None if self._own_copy is None else self._own_copy.state())
+        """Where the trainer itself begins the next pass."""
+        return ReaderProgress(state=(self._own_copy or StreamCopy(self._dataset)).state())
 
     def go_on_from(self, loader: Loader, progress: StreamProgress) -> None:
         """A state was loaded: seeds are drawn and epochs told as they were when it was saved."""

@@ -17,6 +17,7 @@ from sutler._arguments import (
     Order,
     check_arguments,
     choose_order,
+    check_context,
     choose_workers,
     error_policy,
     place_in_job,
@@ -31,7 +32,7 @@ from sutler._arguments import (
 from sutler._backend import Backend, BatchSource, ProcessBackend, length_of, make_backend
 from sutler._beginning import begin_epoch
 from sutler._copying import arguments_of, besides_of
-from sutler._counting import counts_batches, has_counted_all
+from sutler._counting import counts_batches, has_counted_all, has_taken_ahead
 from sutler._data_pipes import is_data_pipe, shuffle_pipes
 from sutler._dataset_state import load_dataset_state, save_dataset_state
 from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
@@ -344,7 +345,7 @@ class Loader(Generic[BatchType_co]):
         self._inline = TrainerFigures()
         self._inline_failures: list[Failure] = []
         #: How long the trainer waited for workers to start and to end, outside of the requests that are counted.
-        self._worker_seconds = 0.0
+        self._beginning_seconds = 0.0
         #: What the functions behind native transforms took, which run in this process.
         self._function_times = FunctionTimes()
         #: What the trainer waited for, where batches are copied to a device ahead of it.
@@ -357,10 +358,14 @@ class Loader(Generic[BatchType_co]):
         self._initialised = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in FIXED and getattr(self, "_initialised", False):
-            raise ValueError(
-                f"{name} attribute should not be set after {type(self).__name__} is initialized; make a new one"
-            )
+        if getattr(self, "_initialised", False):
+            if name in FIXED:
+                raise ValueError(
+                    f"{name} attribute should not be set after {type(self).__name__} is initialized; make a new one"
+                )
+            if name == "multiprocessing_context":
+                check_context(value, self.num_workers)
+                value = read_context(value)
         super().__setattr__(name, value)
 
     @property
@@ -484,7 +489,7 @@ class Loader(Generic[BatchType_co]):
             self._streams.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[BatchType_co]:
-        with self._waiting_for_workers():
+        with self._beginning_or_ending():
             position = self._passes.plan(self)
             iterator = self._successor.take(self, position) or EpochIterator(self, position)
         self._iterators.add(iterator)
@@ -509,17 +514,16 @@ class Loader(Generic[BatchType_co]):
         return begin_epoch(self, position)
 
     @contextmanager
-    def _waiting_for_workers(self) -> Iterator[None]:
-        """The trainer waits inside, in ``iter()`` or ``next()``, for what runs Python to start or to end.
+    def _beginning_or_ending(self) -> Iterator[None]:
+        """The trainer waits inside, in ``iter()`` or ``next()``, for an epoch to begin or to end.
 
-        Native threads are there at once, and stay.
+        Workers are started and ended meanwhile, samplers are drawn from, and a busy machine may do something else.
         """
         began = time.monotonic()
         try:
             yield
         finally:
-            if not isinstance(self._origin, NativeDataset):
-                self._worker_seconds += time.monotonic() - began
+            self._beginning_seconds += time.monotonic() - began
 
     def _is_under_way(self) -> bool:
         """Whether batches are being prepared for a pass."""
@@ -529,7 +533,7 @@ class Loader(Generic[BatchType_co]):
         """We are in a forked child: what happened, and what is under way, is the parent's."""
         self._last_figures = ({}, [])
         self._last_timeline = no_timeline()
-        self._worker_seconds = 0.0
+        self._beginning_seconds = 0.0
         self._function_times = FunctionTimes()
         self._iterators = weakref.WeakSet()
 
@@ -578,12 +582,20 @@ class Loader(Generic[BatchType_co]):
         if not counts_batches(caller):
             return self._state(by_length=False, stacklevel=2)
         over = self._streams is None and has_counted_all(caller)
+        untrained = self._streams is not None and has_taken_ahead(caller)
+        state = self._state(by_length=True, over=over, untrained=untrained, stacklevel=2)
         # It tells the epoch again once it has loaded the state, whatever the epoch of ours is that this is of.
-        return self._state(by_length=True, over=over, stacklevel=2) | {"within": self._passes.within}
+        return state | {"within": self._passes.within}
 
-    def _state(self, *, by_length: bool, stacklevel: int, over: bool = False) -> dict[str, Any]:
-        """The state for a trainer that leaves an epoch when told of its end, or `by_length`, with its last batch."""
-        state = make_state(self, self._passes.standing(self, by_length=by_length, over=over))
+    def _state(
+        self, *, by_length: bool, stacklevel: int, over: bool = False, untrained: bool = False
+    ) -> dict[str, Any]:
+        """The state for a trainer that leaves an epoch when told of its end, or `by_length`, with its last batch.
+
+        `untrained` is for one that has taken a batch which it is yet to train on.
+        """
+        position = self._passes.standing(self, by_length=by_length, over=over)
+        state = make_state(self, position.before_latest() if untrained else position)
         if self._streams is None:
             state["dataset"] = save_dataset_state(self, stacklevel=stacklevel + 1)
         return state

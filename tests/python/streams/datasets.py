@@ -53,6 +53,44 @@ class StatefulDataset(Plain):
         self.resumed = True
 
 
+class Pending(Plain):
+    """Keeps a state that it is told until it is opened, and shows nothing of it before, as many do."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.done = 0
+        self.resume_at: int | None = None
+
+    def __iter__(self) -> Iterator[int]:
+        self.done = 0
+        if self.resume_at is not None:
+            self.done, self.resume_at = self.resume_at, None
+        for number in share(self.count)[self.done :]:
+            self.done += 1
+            yield number
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"done": self.done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.resume_at = state["done"]
+
+
+class Lasting(Pending):
+    """Never forgets where it was told to begin."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.first = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for self.done, number in enumerate(share(self.count)[self.first :], self.first + 1):
+            yield number
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.first = state["done"]
+
+
 class Walk:
     """An iterator that remembers."""
 

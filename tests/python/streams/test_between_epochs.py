@@ -11,7 +11,7 @@ import pytest
 import sutler
 import torch
 
-from .datasets import Itself, Plain, StatefulDataset, StatefulIterator, make, numbers
+from .datasets import Itself, Lasting, Pending, Plain, StatefulDataset, StatefulIterator, make, numbers
 
 #: Workers, and whether they stay: those who go through the same copy of a stream in every pass.
 STAYING = [(0, False), (2, True)]
@@ -98,7 +98,7 @@ def train(
         (Passes, 2, False),
         *(
             (kind, *readers)
-            for kind in (Passes, EveryOther, StatefulDataset, StatefulIterator, Itself, ToldEpoch)
+            for kind in (Passes, EveryOther, StatefulDataset, Pending, StatefulIterator, Itself, ToldEpoch)
             for readers in STAYING
         ),
     ],
@@ -119,6 +119,55 @@ def test_resume_in_and_between_passes(kind: type[Any], count: int, workers: int,
             resumed.load_state_dict(saved[1])
             rest, _ = train(resumed, saved[0], tells=tells)
         assert [one + other for one, other in zip(begun, rest, strict=True)] == whole, f"from {stop}"
+
+
+@pytest.mark.parametrize(("workers", "persistent"), STAYING)
+@pytest.mark.parametrize("kind", [Pending, Lasting, StatefulDataset])
+def test_what_only_goes_on_inside_a_pass_begins_anew_after_one(
+    kind: type[Any], workers: int, persistent: bool
+) -> None:
+    def loader() -> Any:
+        return make(kind(7), workers, batch_size=2, persistent_workers=persistent)
+
+    with loader() as first:
+        whole = numbers(first)
+        assert whole
+        state = first.state_dict()
+    with loader() as resumed:
+        resumed.load_state_dict(state)
+        assert numbers(resumed) == whole
+
+
+class Drawing(Pending):
+    """Draws what it yields, and an offset for each pass, from a generator of the process that its state has."""
+
+    def __iter__(self) -> Iterator[float]:
+        offset = float(torch.randint(1000, ()))
+        for _ in super().__iter__():
+            yield offset + float(torch.rand(()))
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"generator": torch.get_rng_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        torch.set_rng_state(state["generator"])
+
+
+@pytest.mark.parametrize(("workers", "persistent"), STAYING)
+def test_a_pass_that_is_opened_again_draws_what_it_would_have(workers: int, persistent: bool) -> None:
+    def loader() -> Any:
+        return make(Drawing(7), workers, batch_size=2, persistent_workers=persistent)
+
+    torch.manual_seed(1)
+    with loader() as first:
+        list(first)
+        state = first.state_dict()
+        expected = numbers(first)
+    torch.manual_seed(2)
+    with loader() as resumed:
+        resumed.load_state_dict(state)
+        assert numbers(resumed) == expected
 
 
 @pytest.mark.parametrize(("workers", "persistent"), STAYING)

@@ -207,3 +207,70 @@ def test_a_numpy_generator_of_another_kind_is_left_alone() -> None:
         assert "numpy" not in _generators.marks()
     finally:
         numpy_random.set_bit_generator(own)
+
+
+class Restoring(Plain):
+    """Its iterators keep a generator of the process in their state, and put it back themselves."""
+
+    def __iter__(self) -> Restored:
+        return Restored(self.count)
+
+
+class Restored:
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def __iter__(self) -> Restored:
+        return self
+
+    def __next__(self) -> float:
+        if self.left == 0:
+            raise StopIteration
+        self.left -= 1
+        return float(torch.rand(()))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"left": self.left, "generator": torch.get_rng_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.left = state["left"]
+        torch.set_rng_state(state["generator"])
+
+
+class RestoringItself(Restored):
+    """The same as a dataset that is its own iterator."""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("taken", [0, 1, 3])
+@pytest.mark.parametrize("kind", [Restoring, RestoringItself])
+def test_a_generator_that_a_stream_puts_back_itself_stays_there(
+    kind: type[Any], taken: int, workers: int
+) -> None:
+    def loader() -> Any:
+        return make(kind(10), workers, batch_size=2)
+
+    torch.manual_seed(1)
+    with loader() as first:
+        batches = iter(first)
+        for _ in range(taken):
+            next(batches)
+        state = first.state_dict()
+        expected = [batch.tolist() for batch in batches]
+    torch.manual_seed(2)
+    with loader() as resumed:
+        resumed.load_state_dict(state)
+        assert [batch.tolist() for batch in resumed] == expected
+
+
+def test_a_state_from_before_the_first_batch_tells_a_dataset_where_it_began() -> None:
+    dataset = RestoringItself(6)
+    torch.manual_seed(1)
+    first = make(dataset, 0)
+    batches = iter(first)
+    state = first.state_dict()
+    expected = [batch.tolist() for batch in batches]
+    assert len(expected) == 3
+    again = make(dataset, 0)
+    again.load_state_dict(state)
+    assert [batch.tolist() for batch in again] == expected

@@ -240,19 +240,24 @@ class SizedStream(Stream):
         return 41
 
 
-@pytest.mark.parametrize(("stream", "lost"), [(SizedStream, 0), (Stream, 1)])
-def test_a_stream_is_a_batch_ahead_where_lightning_looks_ahead(
-    tmp_path: Path, stream: type[Stream], lost: int
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("stream", [SizedStream, Stream])
+def test_a_stream_resumes_exactly_also_where_lightning_looks_a_batch_ahead(
+    tmp_path: Path, stream: type[Stream], workers: int
 ) -> None:
     def fit(*callbacks: Any, checkpoint: Path | None = None) -> Classifier:
         model = Classifier()
-        loader = Loader(stream(), 8)
-        trainer_of(tmp_path, *callbacks, max_epochs=1).fit(model, loader, ckpt_path=checkpoint)
+        with warnings.catch_warnings(), Loader(stream(), 8, num_workers=workers) as loader:
+            warnings.simplefilter("ignore")  # each worker goes through all of it
+            trainer_of(tmp_path, *callbacks, max_epochs=2).fit(model, loader, ckpt_path=checkpoint)
         return model
 
-    whole = fit(ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, save_top_k=-1))
-    assert len(whole.trained) == BATCHES
-    assert fit(checkpoint=tmp_path / "step=2.ckpt").trained == whole.trained[2 + lost :]
+    whole = fit(ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=1, save_top_k=-1))
+    steps = len(whole.trained)
+    assert steps == 2 * BATCHES * (max(1, workers) if stream is Stream else 1)
+    for step in (1, 2, steps // 2 - 1, steps // 2, steps // 2 + 1, steps - 1):
+        resumed = fit(checkpoint=tmp_path / f"step={step}.ckpt")
+        assert resumed.trained == whole.trained[step:], step
 
 
 class StreamInPasses(SizedStream):
