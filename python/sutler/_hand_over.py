@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from sutler._functions import name_of
 from sutler._seeding import put_aside
 
 #: An order that says this never has its sample make room.
@@ -258,8 +259,7 @@ def begin_step(number: int, transform: Any) -> None:
     """Transform ``number`` of a pipeline begins: a sample may make room here, but for the first one."""
     if _turns is None:
         return
-    function = getattr(transform, "lambd", transform)
-    name = getattr(function, "__name__", None) or type(transform).__name__
+    name = name_of(getattr(transform, "lambd", transform))
     if number > 0:
         _turns.between(name)
     else:

@@ -15,6 +15,8 @@ class Raised:
     cls: Any
     text: str
     where: str
+    #: The exception itself as bytes, where it can be had so.
+    pickled: bytes | None = None
 
 
 def last_line(error: BaseException) -> str:
@@ -24,26 +26,66 @@ def last_line(error: BaseException) -> str:
 
 def describe_here(error: BaseException, worker: int) -> Raised:
     """What a worker thread raised."""
-    return Raised(type(error), "".join(traceback.format_exception(error)), f"worker thread {worker}")
+    text = "".join(traceback.format_exception(error))
+    return Raised(type(error), text, f"worker thread {worker}", _pickled(error))
 
 
 def describe(error: BaseException, worker: int) -> bytes:
     """What a worker process raised, as bytes."""
     text = "".join(traceback.format_exception(error))
-    try:
-        kind = pickle.dumps(type(error))
-    except Exception:  # a class that only the worker knows
-        kind = pickle.dumps(RuntimeError)
-    return pickle.dumps((kind, text, worker))
+    return pickle.dumps((_pickled_class(type(error)), text, worker, _pickled(error)))
+
+
+def _pickled_class(cls: type) -> bytes:
+    """A class, or of one that only the worker knows, as a function's own, the nearest that others know."""
+    for known in cls.__mro__:
+        try:
+            return pickle.dumps(known)
+        except Exception:
+            continue
+    return pickle.dumps(RuntimeError)
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    """An exception as bytes, where these make another one that says the same."""
+    for way in (error, _Parts(type(error), error.args, vars(error))):
+        try:
+            data = pickle.dumps(way)
+            made = _unpickled(data)
+        except Exception:  # a class that only the worker knows, or one whose constructor wants something else
+            continue
+        if type(made) is type(error) and str(made) == str(error):
+            return data
+    return None
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What an exception is made of whose constructor cannot be called again with the arguments that it keeps."""
+
+    cls: type[BaseException]
+    args: tuple[Any, ...]
+    attributes: dict[str, Any]
+
+    def put_together(self) -> BaseException:
+        error = self.cls.__new__(self.cls)
+        error.args = self.args
+        vars(error).update(self.attributes)
+        return error
+
+
+def _unpickled(data: bytes) -> Any:
+    found = pickle.loads(data)
+    return found.put_together() if isinstance(found, _Parts) else found
 
 
 def _read(data: bytes) -> Raised:
-    kind, text, worker = pickle.loads(data)
+    kind, text, worker, pickled = pickle.loads(data)
     try:
         cls: Any = pickle.loads(kind)
-    except Exception:  # a class that only the worker knows
+    except Exception:  # a module that only the worker has
         cls = RuntimeError
-    return Raised(cls, text, f"worker process {worker}")
+    return Raised(cls, text, f"worker process {worker}", pickled)
 
 
 class _KeyErrorMessage(str):
@@ -54,7 +96,10 @@ class _KeyErrorMessage(str):
 
 
 def rebuild(data: bytes | Raised) -> BaseException:
-    """The exception to raise in the trainer: the same class, with the worker's traceback in its message."""
+    """The exception to raise in the trainer: the same class, with the worker's traceback in its message.
+
+    One whose class wants other arguments is the very exception, with the traceback as a note.
+    """
     raised = data if isinstance(data, Raised) else _read(data)
     cls = raised.cls
     message: Any = f"Caught {cls.__name__} in DataLoader {raised.where}.\nOriginal {raised.text}"
@@ -65,5 +110,17 @@ def rebuild(data: bytes | Raised) -> BaseException:
     try:
         error = cls(message)
     except Exception:  # a class that wants other arguments
-        error = RuntimeError(message)
+        error = _rebuilt(raised, message)
     return error if isinstance(error, BaseException) else RuntimeError(message)
+
+
+def _rebuilt(raised: Raised, message: str) -> BaseException:
+    """The exception as the worker had it, where that can be made."""
+    try:
+        error = None if raised.pickled is None else _unpickled(raised.pickled)
+    except Exception:  # a class that only the worker can make one of
+        error = None
+    if not isinstance(error, BaseException):
+        return RuntimeError(message)
+    error.add_note(message)
+    return error

@@ -193,13 +193,20 @@ def test_the_steps_of_a_pipeline_are_places_to_make_room(pipeline: Any) -> None:
     assert not stayed
 
 
+class Stepping:
+    """A transform as many write it: an object that can be called."""
+
+    def __call__(self, value: Any) -> Any:
+        return step(value)
+
+
 def test_the_steps_of_a_pipeline_are_timed_by_name() -> None:
-    dataset = Piped(sutler.transforms.Compose([step] * 5))
+    dataset = Piped(sutler.transforms.Compose([*[step] * 4, Stepping()]))
     loader = Loader(dataset, batch_size=4, num_workers=1, order="ready", hand_over=True)
     assert loader.stats()["steps"] == []
     served = sum(len(rows) for rows, _ in loader)
     steps = loader.stats()["steps"]
-    assert [entry["name"] for entry in steps] == ["load", *["step"] * 5]
+    assert [entry["name"] for entry in steps] == ["load", *["step"] * 4, "Stepping"]
     assert all(entry["count"] == served and 0 <= entry["p50"] <= entry["p99"] for entry in steps)
     assert all(set(entry) == {"name", "count", "mean", "p50", "p95", "p99"} for entry in steps)
     plain = Loader(dataset, batch_size=4, num_workers=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,21 @@ def test_the_parts_of_the_time_add_up(photos: Path, threads: int) -> None:
     assert stats["seconds"] - before["seconds"] == pytest.approx(wall, rel=0.05, abs=0.2)
     assert trained <= stats["stalls"]["trainer"] < trained + 0.3 * stats["wait_seconds"] + 0.5
     assert stats["stalls"]["prep"] > 0.5 * stats["wait_seconds"], "blurring is what takes the time here"
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_what_a_sampler_takes_to_begin_is_waited_for(augmented: sutler.ImageFolder, threads: int) -> None:
+    class SlowToBegin:
+        def __iter__(self) -> Iterator[int]:
+            time.sleep(0.3)
+            return iter(range(16))
+
+    loader = Loader(augmented, 4, sampler=SlowToBegin(), num_workers=threads, output="numpy")
+    list(loader)
+    stats = loader.stats()
+    assert stats["stalls"]["prep"] >= 0.3
+    assert stats["wait_seconds"] >= 0.3
+    assert sum(stats["stalls"].values()) == pytest.approx(stats["seconds"])
 
 
 def test_a_trainer_that_is_slow_waits_for_nothing(augmented: sutler.ImageFolder) -> None:

@@ -14,6 +14,7 @@ import dataclasses
 import json
 import types
 import typing
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -58,6 +59,9 @@ class Interval:
         """Half the width as a fraction of the value."""
         return (self.high - self.low) / 2 / self.value if self.value else 0.0
 
+    def __float__(self) -> float:
+        return self.value
+
 
 @dataclass(frozen=True)
 class Rate:
@@ -78,10 +82,16 @@ class Rate:
     #: A sentence on what the figure is worth, empty where it needs none.
     note: str = ""
 
+    def __float__(self) -> float:
+        return self.samples_per_s.value
+
 
 @dataclass(frozen=True)
-class Stalls:
-    """Where the trainer's time goes, as fractions of it; they add up to 1."""
+class Stalls(Mapping[str, float]):
+    """Where the trainer's time goes, as fractions of it; they add up to 1.
+
+    By attribute or by name, as ``stats()["stalls"]`` has them.
+    """
 
     fetch: float
     prep: float
@@ -92,6 +102,18 @@ class Stalls:
     def waiting(self) -> float:
         """The part that is not the trainer's own work."""
         return self.fetch + self.prep + self.transport
+
+    def __getitem__(self, cause: str) -> float:
+        if cause not in CAUSES:
+            raise KeyError(cause)
+        share: float = getattr(self, cause)
+        return share
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(CAUSES)
+
+    def __len__(self) -> int:
+        return len(CAUSES)
 
 
 @dataclass(frozen=True)
@@ -150,6 +172,9 @@ class WhatIf:
         """By which fraction of the measured outcome the prediction was off, where it was verified."""
         return None if not self.verified else self.predicted.value / self.verified - 1.0
 
+    def __float__(self) -> float:
+        return self.predicted.value
+
 
 @dataclass(frozen=True)
 class Recommendation:
@@ -173,6 +198,9 @@ class Recommendation:
 
     def __str__(self) -> str:
         return self.text
+
+    def __contains__(self, words: str) -> bool:
+        return words in self.text
 
 
 @dataclass(frozen=True)
@@ -246,10 +274,16 @@ class Findings:
     schema_version: int = SCHEMA_VERSION
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON. ``rates`` are numbers; how well they are known stands in ``measurements``."""
+        """Plain values for JSON.
+
+        ``rates`` are numbers, or ``None`` for a step that was not given; how well they are known stands in
+        ``measurements``.
+        """
         plain = dataclasses.asdict(self)
         plain["measurements"] = plain["rates"]
-        plain["rates"] = {name: rate.samples_per_s.value for name, rate in self.rates.items()}
+        plain["rates"] = {
+            name: rate.samples_per_s.value if rate.passes else None for name, rate in self.rates.items()
+        }
         return plain
 
     def to_json(self) -> str:

@@ -265,7 +265,7 @@ class SpecAugment(AudioTransform):
         min_freq: features in a band, at least.
         max_freq: at most.
         time_masks: how many spans.
-        min_time: frames in a span, at least; below 1 a share of the clip's.
+        min_time: frames in a span, at least; below 1 a share of the clip's, rounded.
         max_time: at most.
         value: what is written there.
 

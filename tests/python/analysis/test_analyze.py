@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import sutler
 from sutler import transforms as T  # noqa: N812 - as users write it
+from sutler.analysis import doubts
 from sutler.analysis.accelerators import ACCELERATORS, accelerator
 from sutler.analysis.model import CAUSES, Findings
 from sutler.analysis.page import render_page
@@ -65,6 +66,13 @@ def test_a_report_has_rates_shares_and_a_recommendation(report: sutler.Report) -
     assert {"fetch", "decode", "augment"} <= {stage.name for stage in report.stages}
     assert len(report.timeline) >= 8
     assert str(report.recommendation) == report.recommendation.text
+    assert report.recommendation.text[:20] in report.recommendation
+    assert dict(report.stalls) == {cause: getattr(report.stalls, cause) for cause in CAUSES}
+    with pytest.raises(KeyError):
+        report.stalls["waiting"]
+    what_if = report.what_if(cores=2)
+    assert float(what_if) == float(what_if.predicted) == what_if.predicted.value
+    assert float(report.rates["P"]) == report.rates["P"].samples_per_s.value
     assert report.accelerator is not None
     assert report.accelerator.utilisation == report.stalls.trainer
     assert "Recommendation" in str(report)
@@ -313,7 +321,10 @@ def test_a_step_may_be_any_real_number(step: Any, forty_photos: Path) -> None:
         assert found.accelerator.step_seconds > 0.0019
 
 
-def test_the_start_of_workers_is_a_part_of_what_it_is_going_to_take() -> None:
+def test_the_start_of_workers_is_a_part_of_what_it_is_going_to_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        doubts, "LONGER_SECONDS", 0.5
+    )  # on a fast machine a few workers are there in little more
     loader = sutler.Loader(list(range(64)), 4, num_workers=1, multiprocessing_context="spawn")
     with pytest.warns(UserWarning, match=r"Of all that, .* s go into starting workers") as said:
         found = sutler.analyze(loader, 0.0, 8, time=0.1)
@@ -414,7 +425,10 @@ def test_a_step_that_takes_a_core_from_the_workers_is_told(forty_photos: Path) -
 
     cores = sutler._sutler.usable_cores()
     with make_loader(forty_photos, num_workers=cores) as loader:
-        found = sutler.analyze(loader, burns, time=BRIEF)
+        for _ in range(3):  # a busy machine may take the processor away
+            found = sutler.analyze(loader, burns, time=BRIEF)
+            if found.findings.facts["step_busy"] > 0.5:
+                break
     assert found.findings.facts["step_busy"] > 0.5
     assert any("The step keeps a processor of this machine busy" in each for each in found.warnings)
     assert found.recommendation.binding != "order"
@@ -524,7 +538,7 @@ def test_a_stream_is_analysed_as_far_as_it_can_be() -> None:
         with pytest.raises(ValueError, match="not known how many bytes a sample has"):
             found.what_if(**question)
     # The trainer prepares for itself, so it shares with nobody.
-    assert found.what_if(jobs=100).predicted.value == found.what_if(jobs=1).predicted.value
+    assert float(found.what_if(jobs=100)) == pytest.approx(float(found.what_if(jobs=1)))
 
 
 class OneBad:

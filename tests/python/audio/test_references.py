@@ -139,7 +139,18 @@ def test_noise_and_masks_are_of_the_promised_size(run_on_clip: Callable[..., Any
     frames = masked.shape[1]
     masked = run_on_clip(T.Compose([mel, T.SpecAugment(0, 0, 0, 10, 0.02, 0.03, value=-7.0)]), noise)
     columns = (masked == -7.0).all(axis=0)
-    assert int(0.02 * frames) <= columns.sum() <= 10 * int(0.03 * frames)
+    assert round(0.02 * frames) <= columns.sum() <= 10 * round(0.03 * frames)
+
+
+@pytest.mark.parametrize("frames", [16, 17, 50, 84])
+def test_a_share_of_the_length_is_rounded_to_whole_frames(
+    run_on_clip: Callable[..., Any], frames: int
+) -> None:
+    noise = np.random.default_rng(0).standard_normal(160 * frames - 1).astype(np.float32)
+    mel = T.MelSpectrogram(n_fft=512, hop_length=160, n_mels=80)
+    masked = run_on_clip(T.Compose([mel, T.SpecAugment(0, 0, 0, 1, 0.03, 0.03, value=-7.0)]), noise)
+    assert masked.shape[1] == frames
+    assert (masked == -7.0).all(axis=0).sum() == round(0.03 * frames)
 
 
 def test_speeds_are_spread_over_the_range(tones: Path) -> None:

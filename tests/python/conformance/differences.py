@@ -138,6 +138,18 @@ DIFFERENCES = {
         sutler="A `Loader` is not.",
         reason="Libraries take instances apart and build them anew from private attributes, without what Sutler adds.",
     ),
+    "exceptions_as_they_were": Difference(
+        torch="An exception from a worker whose class cannot be made from a message alone becomes a `RuntimeError`; "
+        "one whose class cannot be pickled, as a class inside of a function, is never heard of.",
+        sutler="The first arrives as it was, with its attributes, and has the worker's traceback as a note; the second "
+        "as the nearest of its base classes that can be.",
+        reason="Whoever catches a class of exceptions without workers catches it with them.",
+    ),
+    "same_iterator": Difference(
+        torch="With `persistent_workers=True` each `iter(loader)` is the same object, which begins anew.",
+        sutler="It is another one. The workers are the same.",
+        reason="An iterator that somebody still holds is not moved to another epoch behind their back.",
+    ),
     "worker_error": Difference(
         torch="The death of a worker is a `RuntimeError`.",
         sutler="It is a `sutler.WorkerError`, a subclass, which also knows the sample that was being prepared; or a "

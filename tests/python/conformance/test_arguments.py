@@ -275,6 +275,21 @@ def test_what_the_order_rests_on_cannot_be_changed_later(loader_class: Any, name
         setattr(loader, name, None)
 
 
+def test_a_context_that_is_set_later_is_checked_as_well(load: Callable[..., Any]) -> None:
+    loader = load(Numbers(4))
+    with pytest.raises(ValueError, match="can only be used with multi-process loading"):
+        loader.multiprocessing_context = "fork"
+    with_workers = load(Numbers(4), num_workers=1)
+    with pytest.raises(ValueError, match="should specify a valid start method"):
+        with_workers.multiprocessing_context = "knife"
+    with pytest.raises(TypeError, match="should be a valid context object"):
+        with_workers.multiprocessing_context = 7
+    with_workers.multiprocessing_context = "fork"
+    assert with_workers.multiprocessing_context.get_start_method() == "fork"
+    with_workers.multiprocessing_context = None
+    assert with_workers.multiprocessing_context is None
+
+
 def test_other_attributes_can_be_changed_later(load: Callable[..., Any]) -> None:
     loader = load(Numbers(4), batch_size=2)
     loader.collate_fn = tuple

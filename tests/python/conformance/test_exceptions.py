@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import sutler
 import torch
 
 from . import processes
@@ -22,14 +23,25 @@ def bad_text() -> Exception:
 
 
 def local_error() -> Exception:
-    class HiddenError(Exception):
+    class HiddenError(LookupError):
         pass
 
     return HiddenError("nobody else knows this class")
 
 
+class WordedError(ValueError):
+    """Says something that its arguments do not, and cannot be made from a message."""
+
+    def __init__(self, *, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"it has code {self.code}"
+
+
 ERRORS: list[tuple[Callable[[], Exception], type[Exception], type[Exception], str]] = [
-    # what is raised, what arrives without workers, what arrives from a worker, a part of the message
+    # what is raised, what arrives without workers, what arrives from a worker in PyTorch, a part of the message
     (lambda: ValueError("bad value"), ValueError, ValueError, "bad value"),
     (lambda: KeyError("lost key"), KeyError, KeyError, "lost key"),
     (lambda: IndexError("far out"), IndexError, IndexError, "far out"),
@@ -43,6 +55,7 @@ ERRORS: list[tuple[Callable[[], Exception], type[Exception], type[Exception], st
     (lambda: PlainError("plain"), PlainError, PlainError, "plain"),
     (lambda: OddError(7, "odd"), OddError, RuntimeError, "7: odd"),
     (bad_text, UnicodeDecodeError, RuntimeError, "invalid start byte"),
+    (lambda: WordedError(code=7), WordedError, RuntimeError, "it has code 7"),
 ]
 
 
@@ -51,6 +64,7 @@ ERRORS: list[tuple[Callable[[], Exception], type[Exception], type[Exception], st
 )
 def test_an_exception_in_getitem_reaches_the_trainer(
     load: Callable[..., Any],
+    differs: Callable[[str], bool],
     make: Callable[[], Exception],
     plain: type[Exception],
     carried: type[Exception],
@@ -61,15 +75,32 @@ def test_an_exception_in_getitem_reaches_the_trainer(
     assert type(caught.value) is plain
     assert "worker" not in str(caught.value)
 
-    with raises(carried) as caught:
+    as_it_was = carried is not plain and differs("exceptions_as_they_were")
+    with raises(plain if as_it_was else carried) as caught:
         flat(load(Raising(6, 3, make), batch_size=2, num_workers=1))
-    assert type(caught.value) is carried
+    assert type(caught.value) is (plain if as_it_was else carried)
     text = str(caught.value)
+    if as_it_was:
+        assert text == str(make())
+        assert vars(make()).items() <= vars(caught.value).items()
+        (text,) = caught.value.__notes__
     assert text.startswith(
         f"Caught {type(make()).__name__} in DataLoader worker process 0.\nOriginal Traceback"
     )
     assert "in __getitem__\n    raise self.make_error()" in text
     assert message in text
+
+
+def test_a_group_of_exceptions_is_one_with_workers_as_well() -> None:
+    # PyTorch raises a `TypeError` in its stead, as it cannot make a group from a message.
+    def several() -> Exception:
+        return ExceptionGroup("two at once", [ValueError("one"), KeyError("other")])
+
+    for workers in (0, 1):
+        with pytest.raises(ExceptionGroup, match="two at once") as caught:
+            flat(sutler.Loader(Raising(2, 1, several), num_workers=workers))
+        assert [type(each) for each in caught.value.exceptions] == [ValueError, KeyError]
+    assert "in __getitem__" in caught.value.__notes__[0]
 
 
 def test_an_exception_keeps_its_own_object_without_workers(load: Callable[..., Any]) -> None:
@@ -214,6 +245,7 @@ def test_an_exception_whose_class_only_the_worker_knows(
         flat(loader)
     if says_so:
         assert "nobody else knows this class" in str(caught.value)
+        assert type(caught.value) is LookupError  # the nearest that everybody knows
     else:
         assert "timed out" in str(caught.value)
     capfd.readouterr()  # the worker's feeder thread prints a traceback

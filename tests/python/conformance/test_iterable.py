@@ -52,6 +52,13 @@ def test_drop_last_and_no_batches(load: Callable[..., Any], workers: int) -> Non
     assert list(load(Stream(0), batch_size=3, num_workers=workers)) == []
 
 
+@pytest.mark.parametrize("shuffle", [None, False, 0])
+def test_a_stream_need_not_be_told_that_it_is_not_shuffled(load: Callable[..., Any], shuffle: Any) -> None:
+    assert flat(load(Stream(3), shuffle=shuffle)) == [0, 1, 2]
+    with pytest.raises(ValueError, match="expected unspecified shuffle option, but got shuffle=1"):
+        load(Stream(3), shuffle=1)
+
+
 def test_the_length_is_that_of_the_dataset(load: Callable[..., Any]) -> None:
     assert len(load(SizedStream(7), batch_size=3)) == 3
     assert len(load(SizedStream(7), batch_size=3, drop_last=True)) == 2

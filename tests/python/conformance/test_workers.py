@@ -130,6 +130,15 @@ def test_persistent_workers_stay(load: Callable[..., Any]) -> None:
     assert not processes.wait_until_gone(epochs[0])
 
 
+def test_an_iterator_over_workers_that_stay(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
+    loader = load(Numbers(4), batch_size=2, num_workers=1, persistent_workers=True)
+    first = iter(loader)
+    list(first)
+    second = iter(loader)
+    assert (second is first) != differs("same_iterator")
+    assert flat(second) == [0, 1, 2, 3]
+
+
 def test_a_dataset_lives_as_long_as_its_worker(load: Callable[..., Any]) -> None:
     def calls(**options: Any) -> list[list[int]]:
         loader = load(Counting(4), batch_size=2, num_workers=1, **options)

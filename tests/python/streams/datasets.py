@@ -84,7 +84,8 @@ class Lasting(Pending):
         self.first = 0
 
     def __iter__(self) -> Iterator[int]:
-        for self.done, number in enumerate(share(self.count)[self.first :], self.first + 1):
+        for done, number in enumerate(share(self.count)[self.first :], self.first + 1):
+            self.done = done
             yield number
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -141,7 +141,7 @@ def test_what_only_goes_on_inside_a_pass_begins_anew_after_one(
 class Drawing(Pending):
     """Draws what it yields, and an offset for each pass, from a generator of the process that its state has."""
 
-    def __iter__(self) -> Iterator[float]:
+    def __iter__(self) -> Iterator[Any]:
         offset = float(torch.randint(1000, ()))
         for _ in super().__iter__():
             yield offset + float(torch.rand(()))

@@ -212,7 +212,7 @@ def test_a_numpy_generator_of_another_kind_is_left_alone() -> None:
 class Restoring(Plain):
     """Its iterators keep a generator of the process in their state, and put it back themselves."""
 
-    def __iter__(self) -> Restored:
+    def __iter__(self) -> Any:
         return Restored(self.count)
 
 

@@ -400,9 +400,9 @@ impl Features {
         }
     }
 
-    /// A time in frames: below 1 it is a share of the length.
+    /// A time in frames: below 1 it is a share of the length, rounded as NVIDIA's recipe does it in Python.
     fn time(&self, time: f64) -> u32 {
-        if time < 1.0 { (time * self.frames as f64) as u32 } else { time as u32 }
+        if time < 1.0 { (time * self.frames as f64).round_ties_even() as u32 } else { time as u32 }
     }
 
     /// Overwrites a random band of features, the same in all channels.
