@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     from sutler.loader import Loader
 
 
+#: Workers that are there before an epoch begins. Starting one takes some ten milliseconds, one after the other, and in
+#: that time those before it can be at their first samples.
+FIRST_WORKERS = 1
+
+
 class BatchSource(Protocol):
     """The batches of one epoch in host memory, one after the other."""
 
@@ -281,6 +286,8 @@ class ProcessBackend:
         self._pool: WorkerPool | ThreadPool | None = None
         #: The base of the seeds of workers that are about to be started.
         self._base_seed = 0
+        #: The workers that are started once the epoch has begun.
+        self._to_come = range(0)
         self._epochs = 0
         self._table = KeyTable()
         self.keys: KeyTable | None = self._table
@@ -379,7 +386,29 @@ class ProcessBackend:
             self._pool = WorkerPool(
                 self._dataset, options, loader.multiprocessing_context, may_shrink=self._elastic
             )
-        job.use_workers(self._pool.connect_first(loader._room.workers(loader)))
+        wanted = loader._room.workers(loader)
+        first = range(min(wanted, FIRST_WORKERS))
+        self._to_come = range(len(first), wanted)
+        try:
+            job.use_workers([self._pool.connect(worker) for worker in first], len(self._to_come))
+        except BaseException:
+            self._epochs -= 1
+            self._to_come = range(wanted)
+            self.give_up_team(job)
+            raise
+
+    def complete_team(self, job: _sutler.Job) -> None:
+        """Starts the workers that are still to come, while those that are there have begun with the epoch."""
+        while self._to_come:
+            job.add_worker(self._revive(self._to_come[0]))
+            self._to_come = self._to_come[1:]
+
+    def give_up_team(self, job: _sutler.Job) -> None:
+        """Ends workers of which some have not been started, so that the next epoch starts all of them anew."""
+        if self._to_come:
+            self._to_come = range(0)
+            self.hang_up(job)
+            self.end()
 
     def _worker_options(self, loader: Loader) -> WorkerOptions:
         """What new workers are told: the loader's attributes as they are now, since trainers set some of them later."""

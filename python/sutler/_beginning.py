@@ -47,8 +47,13 @@ def begin_epoch(loader: Loader, position: Position) -> tuple[BatchSource, Callab
         backend.leave_epoch(job)
 
     try:
-        return backend.source(loader, run, job, position.epoch, feed), call_off
-    except BaseException:  # raised by the user's sampler
+        source = backend.source(loader, run, job, position.epoch, feed)
+        if isinstance(backend, ProcessBackend):
+            backend.complete_team(job)
+        return source, call_off
+    except BaseException:  # raised by the user's sampler, or by what starts workers
+        if isinstance(backend, ProcessBackend):
+            backend.give_up_team(job)
         call_off()
         raise
 

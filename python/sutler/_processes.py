@@ -53,10 +53,6 @@ class WorkerPool:
         self._second_tries: set[int] = set()
         self._refusing = False
 
-    def connect_first(self, count: int) -> list[tuple[int, None, int]]:
-        """Starts so many workers and returns the ways to them."""
-        return [self.connect(worker) for worker in range(count)]
-
     def connect(self, worker: int) -> tuple[int, None, int]:
         """Starts (or replaces) a worker: the descriptor of the socket to it, nothing else between us, and its pid."""
         if not self._may_begin(worker):

@@ -57,10 +57,6 @@ class ThreadPool:
         self._sentinels: list[socket.socket | None] = [None] * options.num_workers
         self._refusing = False
 
-    def connect_first(self, count: int) -> list[tuple[int, Any, int | None]]:
-        """Starts so many workers and returns the ways to them."""
-        return [self.connect(worker) for worker in range(count)]
-
     def connect(self, worker: int) -> tuple[int, Any, int | None]:
         """Starts (or replaces) a worker: the socket's descriptor, where it hands things over, and its number."""
         descriptor = self.start(worker)

@@ -51,6 +51,13 @@ pub struct Job {
     processes: Option<ProcessPreparation>,
 }
 
+impl Job {
+    /// What its workers prepare, where it has some.
+    fn workers(&self) -> PyResult<&ProcessPreparation> {
+        self.processes.as_ref().ok_or_else(|| PyRuntimeError::new_err("this job has no worker processes"))
+    }
+}
+
 #[pymethods]
 impl Job {
     /// A job whose samples are prepared by worker processes or threads. `revive` is called with a worker's number to
@@ -148,15 +155,17 @@ impl Job {
         Ok(Self { work, samples, output, volumes: None, layout, processes: None })
     }
 
-    /// Talks to these workers from now on; the job takes the sockets over.
-    fn use_workers(&self, ways: Vec<Way>) -> PyResult<()> {
+    /// Talks to these workers from now on, and to so many that are to come; the job takes the sockets over.
+    fn use_workers(&self, ways: Vec<Way>, to_come: usize) -> PyResult<()> {
         let connections = ways.into_iter().map(connect).collect();
-        match &self.processes {
-            Some(processes) => {
-                processes.use_workers(connections).map_err(|error| PyOSError::new_err(error.to_string()))
-            }
-            None => Err(PyRuntimeError::new_err("this job has no worker processes")),
-        }
+        self.workers()?
+            .use_workers(connections, to_come)
+            .map_err(|error| PyOSError::new_err(error.to_string()))
+    }
+
+    /// Talks to another worker, too, of those that were to come.
+    fn add_worker(&self, way: Way) -> PyResult<()> {
+        self.workers()?.add_worker(connect(way)).map_err(|error| PyOSError::new_err(error.to_string()))
     }
 
     /// Which sample each worker process or thread is at, by the worker's number and in words.

@@ -21,7 +21,7 @@ mod step_names;
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub use handover::{Connection, Handover};
 use kept::Keeping;
@@ -84,6 +84,8 @@ struct Schema {
 struct Shared {
     /// The workers there are. Locked to take one or bring one back, never while talking to one.
     workers: Mutex<Workers>,
+    /// Tells whoever waits for a worker that one has come, or that none will.
+    arrival: Condvar,
     schema: OnceLock<Schema>,
     keys: Keys,
     revive: Arc<dyn Revive>,
@@ -120,6 +122,8 @@ struct Workers {
     sockets: Vec<Option<UnixStream>>,
     /// The numbers of workers that have ended because nobody needed them.
     retired: Vec<usize>,
+    /// How many workers are being started, one after the other.
+    to_come: usize,
     /// Whether we hung up ourselves, so that nobody need ask what became of a worker: whoever started them may be
     /// on the way out, too.
     ended: bool,
@@ -148,6 +152,7 @@ impl ProcessPreparation {
         Self {
             shared: Arc::new(Shared {
                 workers: Mutex::default(),
+                arrival: Condvar::new(),
                 schema: OnceLock::new(),
                 keys: Keys::default(),
                 revive: options.revive,
@@ -165,23 +170,40 @@ impl ProcessPreparation {
         }
     }
 
-    /// Talks to these workers from now on, one for each thread of the engine.
+    /// Talks to these workers from now on, one for each thread of the engine. So many more will come, for which the threads
+    /// that get none of these wait, until they are there or are hung up on: see [`ProcessPreparation::add_worker`].
     ///
     /// # Errors
     /// When a socket cannot be duplicated.
-    pub fn use_workers(&self, connections: Vec<Connection>) -> std::io::Result<()> {
+    pub fn use_workers(&self, connections: Vec<Connection>, to_come: usize) -> std::io::Result<()> {
         let mut workers = self.shared.workers();
         workers.generation += 1;
         workers.ended = false;
         workers.idle.clear();
         workers.sockets.clear();
         workers.retired.clear();
+        workers.to_come = to_come;
         let generation = workers.generation;
         for (number, connection) in connections.into_iter().enumerate() {
             workers.sockets.push(Some(connection.socket.try_clone()?));
             workers.idle.push(Link::new(number, generation, connection));
         }
         workers.idle.reverse(); // taken from the end: worker 0 first
+        Ok(())
+    }
+
+    /// Another of the workers that were to come is there.
+    ///
+    /// # Errors
+    /// When its socket cannot be duplicated.
+    pub fn add_worker(&self, connection: Connection) -> std::io::Result<()> {
+        let second = connection.socket.try_clone()?;
+        let mut workers = self.shared.workers();
+        let (number, generation) = (workers.sockets.len(), workers.generation);
+        workers.sockets.push(Some(second));
+        workers.idle.push(Link::new(number, generation, connection));
+        workers.to_come = workers.to_come.saturating_sub(1);
+        self.shared.arrival.notify_all();
         Ok(())
     }
 
@@ -212,6 +234,8 @@ impl ProcessPreparation {
     pub fn hang_up(&self) {
         let mut workers = self.shared.workers();
         workers.ended = true;
+        workers.to_come = 0;
+        self.shared.arrival.notify_all();
         for socket in workers.sockets.iter_mut().filter_map(Option::take) {
             // A worker that is gone already has hung up itself.
             let _ = socket.shutdown(std::net::Shutdown::Both);

@@ -1,6 +1,6 @@
 //! The conversation with one worker: orders out, answers back, and what to do when it is lost.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use sutler_core::{Draw, Form, SampleId, StepTimes};
@@ -9,7 +9,7 @@ use super::kept::Looked;
 use super::keys::Keys;
 use super::link::{Answer, Link, LinkError, RowAnswer};
 use super::standing::Standing;
-use super::{Schema, Shared, UnderWay};
+use super::{Schema, Shared, UnderWay, Workers};
 use crate::{
     Arena, Boundary, Elsewhere, Failure, ForeignRow, NoBoundary, Order, Place, Preparer, Rows, SampleRecord,
     SharedRow,
@@ -215,12 +215,15 @@ impl ProcessPreparer {
 
     /// Makes sure that there is a worker to talk to: one that nobody talks to, or where workers come and go a new one.
     fn find_worker(&mut self) -> Result<(), Lost> {
-        let mut workers = self.shared.workers();
-        let generation = workers.generation;
-        self.is_new = self.link.as_ref().is_none_or(|link| link.generation() != generation);
+        let workers = self.shared.workers();
+        self.is_new = self.link.as_ref().is_none_or(|link| link.generation() != workers.generation);
         if !self.is_new {
             return Ok(());
         }
+        let nobody_yet = |workers: &mut Workers| workers.idle.is_empty() && workers.to_come > 0;
+        let arrived = self.shared.arrival.wait_while(workers, nobody_yet);
+        let mut workers = arrived.unwrap_or_else(PoisonError::into_inner);
+        let generation = workers.generation;
         self.link = workers.idle.pop();
         if self.link.is_some() || !self.shared.elastic || workers.ended {
             return Ok(());
