@@ -3,6 +3,7 @@
 use super::durations::Durations;
 use super::forecast::{FORGETTING, Forecast, Hints};
 use super::steps::{Chain, Step, StepTimes};
+use crate::costs::SLOW_MICROS_MIN;
 use crate::{Costs, SampleId};
 
 /// How many samples must be known before any counts as slow.
@@ -66,7 +67,8 @@ impl Experience {
     /// How long, in microseconds, a sample takes at least that counts as slow; `None` while too little is known.
     ///
     /// It is the 75th percentile, but not less than twice the median, so that nobody is slow where all are alike, and
-    /// not more than four times the median, so that many slow samples do not make slowness the rule.
+    /// not more than four times the median, so that many slow samples do not make slowness the rule. And it is no less than
+    /// a millisecond, which nobody notices.
     #[must_use]
     pub fn slow_after(&self) -> Option<u64> {
         self.slow_after
@@ -142,7 +144,8 @@ pub(super) fn threshold(durations: &Durations) -> Option<u64> {
         return None;
     }
     let (median, upper) = (durations.quantile(0.5)?, durations.quantile(0.75)?);
-    Some(upper.clamp(median.saturating_mul(MEDIANS_MIN), median.saturating_mul(MEDIANS_MAX)))
+    let slow_after = upper.clamp(median.saturating_mul(MEDIANS_MIN), median.saturating_mul(MEDIANS_MAX));
+    Some(slow_after.max(SLOW_MICROS_MIN))
 }
 
 #[cfg(test)]
