@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sutler._output import import_torch, torch_is_installed
 from sutler._selection import origin_of
+from sutler._stream_copy import is_stateful
 from sutler._stream_reader import is_stream
 from sutler._sutler import usable_cores
 from sutler._threads import THREAD, wants_threads
@@ -313,7 +314,9 @@ def warn_of_no_effect(argument: str, why: str | None, stacklevel: int) -> None:
 
 def why_no_hand_over(loader: Loader) -> str | None:
     """Where workers put no sample aside, or need no asking, and what to do; ``None`` elsewhere."""
-    if isinstance(loader._origin, NativeDataset):
+    if loader._has_native_threads():
+        if loader._in_trainer is not None:
+            return "where functions run in the trainer's process, one sample after the other; leave it out"
         return "for a native dataset, whose slow samples make room by themselves; leave it out"
     if is_stream(loader.dataset):
         return "for a stream, whose workers go through it sample by sample; leave it out"
@@ -323,6 +326,8 @@ def why_no_hand_over(loader: Loader) -> str | None:
         return 'with num_workers="auto", as a worker that ends could not go on with it; pass their number'
     if loader.num_workers == 0:
         return "without workers, which would take up another sample; pass num_workers as well"
+    if is_stateful(loader.dataset):
+        return "for a dataset that has a state of its own, of which workers make whole batches; leave it out"
     if wants_threads(loader.multiprocessing_context):
         return 'with worker threads; pass multiprocessing_context="spawn" or "forkserver" for processes'
     return None

@@ -16,6 +16,8 @@ from sutler import _sutler
 from sutler._agent import AgentChoice, say_alone
 from sutler._assembly import HostBatches
 from sutler._auto_split import AutoSplit
+from sutler._columns import Columns
+from sutler._dataset_state import WorkerCopies, tells_states
 from sutler._detection_batches import DetectionBatches
 from sutler._fetch import bulk_getter
 from sutler._keys import KeyTable
@@ -23,20 +25,23 @@ from sutler._padded_batches import PaddedBatches
 from sutler._processes import WorkerPool
 from sutler._python_batches import ProcessBatches
 from sutler._run import RunReader
-from sutler._selection import origin_of
-from sutler._text_backend import TextBackend
+from sutler._stream_collate import collation_in_workers
+from sutler._stream_copy import is_stateful
 from sutler._threads import ThreadPool, wants_threads
-from sutler._volume_batches import VolumeBatches
+from sutler._volume_batches import VolumeBatches, VolumeColumns
 from sutler._worker import WorkerOptions
 from sutler.cache import AUTO, open_cache
 from sutler.datasets import NativeDataset
 from sutler.detection import CocoDetection
-from sutler.text import TextLines
 from sutler.volumes import VolumeFolder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sutler._dataset_state import WorkerStates
     from sutler._epoch import Progress
     from sutler._sampling import Feed
+    from sutler._selection import Selection
     from sutler.errors import WorkerStartError
     from sutler.loader import Loader
 
@@ -52,6 +57,10 @@ class BatchSource(Protocol):
     @property
     def total(self) -> int | None:
         """How many batches there are in all, once that is known."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the latest request was broken off before its batch was taken, which the next one then gets."""
 
     def next(self) -> tuple[Any, Progress] | None:
         """The next batch and how far the epoch is with it; ``None`` at the end."""
@@ -118,7 +127,8 @@ class NativeBackend:
         self._selection = loader._selection
         self._policy = loader._policy
         self._seed = loader.seed
-        self._channels_last = loader.channels_last
+        #: Functions get samples that lie front to back, wherever they run.
+        self._channels_last = loader.channels_last and not dataset.lowered.tail
         self._lateness = loader._lateness()
         self._lateness_given = loader._lateness_given
         self._shared = loader.order == "shared"
@@ -128,11 +138,7 @@ class NativeBackend:
         native = len(operations)
         self.device_operations: list[dict[str, Any]] = []
         last_on_host = dataset.lowered.tail or loader.collate_fn is not None
-        if isinstance(dataset, CocoDetection) and loader.device_normalize:
-            raise ValueError(
-                "device_normalize=True would normalise the zeros that surround the pictures of a CocoDetection, too; "
-                "leave it out"
-            )
+        check_device_normalize(loader, dataset)
         if loader.device is not None and loader.device_normalize and not last_on_host:
             while native and operations[native - 1]["op"] in ("to_dtype", "normalize"):
                 native -= 1
@@ -175,8 +181,7 @@ class NativeBackend:
 
     def fingerprint(self) -> str:
         """The hash of the dataset's listing, and of which samples of it are served where not all are."""
-        whole = self._dataset.fingerprint
-        return whole if self._selection is None else self._selection.named(whole)
+        return native_fingerprint(self._dataset, self._selection)
 
     def make_job(
         self, batch_size: int, batches_ahead: int, batches_held: int, *, grows: bool, in_step: bool
@@ -234,8 +239,8 @@ class NativeBackend:
         if padding_value is not None:
             return PaddedBatches(loader, reader, epoch, padding_value)
         if isinstance(self._dataset, VolumeFolder):
-            return VolumeBatches(loader, reader, epoch)
-        return HostBatches(loader, reader, epoch)
+            return VolumeBatches(loader, reader, epoch, VolumeColumns(loader))
+        return HostBatches(loader, reader, epoch, Columns(loader))
 
     def processes(self) -> list[Any]:
         """Threads are none."""
@@ -272,9 +277,15 @@ class ProcessBackend:
         #: In strict order samples stay in the thread that PyTorch's users know them in. What a worker has put aside
         #: only it can go on with, so workers that may go at any time put nothing aside.
         self._hand_over = loader.hand_over and loader.order == "ready" and not self._elastic
+        #: What the workers' copies of a dataset have come to that has a state of its own.
+        self._copies = WorkerCopies() if tells_states(loader) and is_stateful(dataset) else None
+        #: In strict order they then take turns.
+        self._in_turn = loader.order == "strict"
         #: Where a batch is made in one piece, one worker prepares all of it.
-        self._whole_batches = loader._collates_in_workers() or (
-            loader._batched() and bulk_getter(dataset) is not None
+        self._whole_batches = (
+            loader._collates_in_workers()
+            or (loader._batched() and bulk_getter(dataset) is not None)
+            or self._copies is not None
         )
         self._batch_rows = 1
         self._seed = loader.seed
@@ -362,14 +373,23 @@ class ProcessBackend:
         if self._pool is None or parents or self._is_to_be_replaced(self._pool):
             self._base_seed = draw_seed(loader.generator, loader.seed, unseen=unseen)
 
+    def plan_copies(self, beginning: WorkerStates | None, workers: int) -> None:
+        """An epoch is about to begin, with copies of the dataset that have come to this, or with new ones."""
+        if self._copies is not None:
+            self._copies.plan(beginning, workers, stay=self._persistent)
+
     def keeps_workers(self) -> bool:
         """Whether there are workers that stay for the next epoch."""
         pool = None if self._owner != os.getpid() else self._pool
         return self._persistent and pool is not None and not self._is_to_be_replaced(pool)
 
     def _is_to_be_replaced(self, pool: WorkerPool | ThreadPool) -> bool:
-        """Whether workers are of no use to an epoch: a lost one's samples were spoken of when it died."""
-        return self._epochs == 0 and pool.has_lost_one()
+        """Whether workers are of no use to an epoch: a lost one's samples were spoken of when it died.
+
+        Neither are those whose copies of the dataset have come to something else than it begins from.
+        """
+        elsewhere = self._copies is not None and self._copies.are_elsewhere()
+        return self._epochs == 0 and (elsewhere or pool.has_lost_one())
 
     def enter_epoch(self, loader: Loader, job: _sutler.Job) -> None:
         """New workers, unless there are some that stay or that another running epoch uses."""
@@ -377,14 +397,24 @@ class ProcessBackend:
             self.hang_up(job)
             self.end()
         self._epochs += 1
+        if self._copies is not None:
+            beginning = self._copies.begin()
+            if self._in_turn:
+                job.take_turns(len(beginning.states), beginning.turn)
         if self._pool is not None:
             return
         options = self._worker_options(loader)
+        state_of = None if self._copies is None else self._copies.latest
         if wants_threads(loader.multiprocessing_context):
-            self._pool = ThreadPool(self._dataset, options)
+            own_copies = self._copies is not None
+            self._pool = ThreadPool(self._dataset, options, own_copies=own_copies, state_of=state_of)
         else:
             self._pool = WorkerPool(
-                self._dataset, options, loader.multiprocessing_context, may_shrink=self._elastic
+                self._dataset,
+                options,
+                loader.multiprocessing_context,
+                may_shrink=self._elastic,
+                state_of=state_of,
             )
         wanted = loader._room.workers(loader)
         first = range(min(wanted, FIRST_WORKERS))
@@ -412,6 +442,8 @@ class ProcessBackend:
 
     def _worker_options(self, loader: Loader) -> WorkerOptions:
         """What new workers are told: the loader's attributes as they are now, since trainers set some of them later."""
+        by_default = not loader._collates_in_workers()
+        all_collated = not by_default or self._copies is not None
         return WorkerOptions(
             worker=0,
             num_workers=loader._most_workers(),
@@ -419,10 +451,12 @@ class ProcessBackend:
             sample_seed=loader.seed,
             batch_rows=self._batch_rows,
             batched=loader._batched(),
-            dense=loader._collates_plainly(),
+            dense=loader._collates_plainly() and self._copies is None,
             init_fn=loader.worker_init_fn,
             trainer=os.getpid(),
-            collate_batches=loader._collation() if loader._collates_in_workers() else None,
+            collate_batches=collation_in_workers(loader) if all_collated else None,
+            collates_by_default=by_default,
+            tells_states=self._copies is not None,
             output=loader.output,
             any_count=not loader.return_ids,
             leaves_out=self._policy.name != "raise",
@@ -438,8 +472,19 @@ class ProcessBackend:
         self, loader: Loader, run: _sutler.Run, job: _sutler.Job, epoch: int, feed: Feed | None
     ) -> BatchSource:
         """Batches of samples that the workers left in shared memory."""
-        reader = RunReader(loader, run, feed, partial(self._doing, job), self._failed_start)
-        return ProcessBatches(loader, reader, job, epoch, self._table)
+        reader = self._reader(loader, run, job, feed)
+        return ProcessBatches(loader, reader, job, epoch, self._table, self._copies)
+
+    def _reader(
+        self,
+        loader: Loader,
+        run: _sutler.Run,
+        job: _sutler.Job,
+        feed: Feed | None,
+        understood: Callable[[Exception], Exception] = lambda error: error,
+    ) -> RunReader:
+        """The consumer's end of a run that workers prepare; `understood` says more of what failed in them."""
+        return RunReader(loader, run, feed, partial(self._doing, job), self._failed_start, understood)
 
     def _doing(self, job: _sutler.Job) -> str:
         """What the workers are at, as the end of a message."""
@@ -463,6 +508,8 @@ class ProcessBackend:
     def forget(self) -> None:
         """The workers are the parent's, and so is the cache that they read."""
         self._pool = None
+        if self._copies is not None:
+            self._copies.forget()
         self._epochs = 0
         self._owner = os.getpid()
         self._cache = self._make_cache()
@@ -479,10 +526,10 @@ class ProcessBackend:
             self._pool.end()
             self._pool = None
 
-    def _revive(self, worker: int) -> tuple[int, Any, int | None]:
+    def _revive(self, worker: int, dataset_state: bytes | None = None) -> tuple[int, Any, int | None]:
         if self._pool is None:
             raise RuntimeError("the workers have ended")
-        return self._pool.connect(worker)
+        return self._pool.connect(worker, dataset_state)
 
     def _is_alive(self, worker: int) -> bool:
         return self._pool is not None and self._pool.is_alive(worker)
@@ -523,11 +570,16 @@ def end_all(backend: Backend, engine: _sutler.Engine, job: _sutler.Job, owner: i
         backend.end()
 
 
-def make_backend(loader: Loader, dataset: Any) -> Backend:
-    """The backend that suits a dataset."""
-    origin = origin_of(dataset)
-    if isinstance(origin, TextLines):
-        return TextBackend(loader, origin)
-    if isinstance(origin, NativeDataset):
-        return NativeBackend(loader, origin)
-    return ProcessBackend(loader, dataset)
+def check_device_normalize(loader: Loader, dataset: NativeDataset) -> None:
+    """Raises where what is normalised on the device is more than the pictures."""
+    if isinstance(dataset, CocoDetection) and loader.device_normalize:
+        raise ValueError(
+            "device_normalize=True would normalise the zeros that surround the pictures of a CocoDetection, too; "
+            "leave it out"
+        )
+
+
+def native_fingerprint(dataset: NativeDataset, selection: Selection | None) -> str:
+    """A name for a native dataset's listing, and for which samples of it are served where not all are."""
+    whole = dataset.fingerprint
+    return whole if selection is None else selection.named(whole)

@@ -11,6 +11,7 @@ import numpy as np
 
 from sutler import _sutler
 from sutler._backend import BatchSource, ProcessBackend, draw_seed, length_of
+from sutler._dataset_state import own_state
 from sutler._epoch import Position, Progress
 from sutler._keys import KeyTable
 from sutler._python_batches import InlineBatches, drawn_batches
@@ -35,6 +36,7 @@ def begin_epoch(loader: Loader, position: Position) -> tuple[BatchSource, Callab
         else 0
     )
     position.drawn = None
+    loader._settle_functions()
     loader._room.end_what_is_outdated(loader)
     if loader._in_process():
         inline = _plan_in_process(loader, position, first)
@@ -109,6 +111,7 @@ def _plan_in_process(loader: Loader, position: Position, first: int) -> InlineBa
         cache=loader._backend.cache() if isinstance(loader._backend, ProcessBackend) else None,
     )
     loader._inline_failures = source.failures
+    position.copies = own_state(loader) or position.copies
     return source
 
 
@@ -127,6 +130,7 @@ def _start_run(
 ) -> tuple[_sutler.Run, _sutler.Job, Feed | None]:
     """Starts the native side of an epoch at a position."""
     if isinstance(loader._backend, ProcessBackend):
+        loader._backend.plan_copies(position.copies, loader.num_workers)
         # As PyTorch does it, from whose generator the sampler may draw after that.
         loader._backend.seed_workers(loader, unseen=position.seeded)
     batch_size = loader._rows()

@@ -17,16 +17,35 @@ if TYPE_CHECKING:
 SHARED_BYTES_MIN = 256 << 10
 
 
+class Untold(NamedTuple):
+    """Why nobody knows what a copy of a dataset has come to: what its `state_dict` raised, or pickling that."""
+
+    exception: bytes | Raised
+
+
+#: A worker, and what its copy of the dataset has come to, pickled; for datasets that have a state of their own.
+Told = tuple[int, bytes | Untold]
+
+
 class Collated(NamedTuple):
     """A batch, as `collate_fn` returned it."""
 
     batch: Any
+    told: Told | None = None
+
+
+class Separate(NamedTuple):
+    """A sample that the trainer is to collate, of a dataset whose batches workers collate as a rule."""
+
+    sample: Any
+    told: Told
 
 
 class NotCollated(NamedTuple):
-    """The exception that `collate_fn` raised: as bytes, from a thread as it is described there."""
+    """What `collate_fn` raised, or a function of a native dataset: as bytes, from a thread as it is described there."""
 
     exception: bytes | Raised
+    told: Told | None = None
 
 
 class CollatedLayout(NamedTuple):

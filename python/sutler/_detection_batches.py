@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sutler._assembly import HostBatches
+from sutler._columns import Columns, as_output
 from sutler._seeding import generators_kept
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class DetectionBatches(HostBatches):
     """The batches of one epoch as (images, targets), one after the other."""
 
     def __init__(self, loader: Loader, run: RunReader, epoch: int, dataset: CocoDetection) -> None:
-        super().__init__(loader, run, epoch)
+        super().__init__(loader, run, epoch, FramedColumns(loader, dataset.size_divisible))
         self._dataset = dataset
         # Parts of an array that only lends its memory cannot be had; NumPy's view of it has parts, and lends them too.
         self._convert_parts = np.asarray if loader.output == "dlpack" else self._convert
@@ -70,18 +71,31 @@ class DetectionBatches(HostBatches):
                 images[place], targets[place] = dataset.finish_detection(
                     images[place], targets[place], index, seed=loader.seed, epoch=self._epoch, repeat=repeat
                 )
+        images = [as_output(image, loader.output) for image in images]
         columns: dict[str, list[Any]] = {"images": images, "targets": self._transformed(targets)}
         if loader.return_ids:
             columns["ids"] = ids if loader._selection is None else loader._selection.places(ids)
-        return self._collated(columns)
+        return self._columns.put_together(columns)
 
-    def _collate_columns(self, columns: dict[str, list[Any]]) -> list[Any]:
+
+class FramedColumns(Columns):
+    """Puts pictures together that differ in size; what is on them stays a list."""
+
+    names = ("images", "targets")
+    in_blocks = False
+
+    def __init__(self, loader: Loader, size_divisible: int) -> None:
+        super().__init__(loader)
+        self._size_divisible = size_divisible
+
+    def collated(self, columns: dict[str, list[Any]]) -> list[Any]:
+        """A batch by default."""
         images, targets = columns.pop("images"), columns.pop("targets")
-        return [self._framed(images), targets, *super()._collate_columns(columns)]
+        return [self._framed(images), targets, *super().collated(columns)]
 
     def _framed(self, images: list[Any]) -> Any:
         """One array of pictures that functions have made."""
-        multiple = self._dataset.size_divisible
+        multiple = self._size_divisible
         shapes = [tuple(image.shape) for image in images]
         if len({(len(shape), shape[:-2]) for shape in shapes}) > 1 or len(shapes[0]) < 2:
             raise ValueError(

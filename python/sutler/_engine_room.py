@@ -11,7 +11,6 @@ from sutler import _sutler
 from sutler._arguments import is_cuda
 from sutler._backend import Backend, end_all
 from sutler._cuda import BATCHES_AHEAD, PinnedArena
-from sutler.datasets import NativeDataset
 
 if TYPE_CHECKING:
     from sutler.loader import Loader
@@ -68,7 +67,7 @@ class EngineRoom:
         pinned = loader.pin_memory or is_cuda(loader.device)
         # Memory that is registered with the device is taken whether or not it is used, so there is none to grow into.
         # Batches of worker processes are not in such memory.
-        grows = loader._ahead_grows and not (pinned and isinstance(loader._origin, NativeDataset))
+        grows = loader._ahead_grows and not (pinned and loader._has_native_threads())
         self.job = self._backend.make_job(batch_size, ahead, held, grows=grows, in_step=self._in_step)
         if pinned and self.job.arena is not None:
             self._pinned = PinnedArena(*self.job.arena)
@@ -84,7 +83,7 @@ class EngineRoom:
             self.engine = _sutler.Engine(self._team)
         # Threads that run on their own end with their engine. Those with a worker process each must be waited for: they
         # call Python when one dies, which nobody may do once the interpreter is on the way out.
-        if not isinstance(loader._origin, NativeDataset):
+        if not loader._has_native_threads():
             self._abandoned = weakref.finalize(self, end_all, self._backend, self.engine, job, self._owner)
         return self.engine
 
@@ -102,7 +101,7 @@ class EngineRoom:
         if not other_team and not other_world:
             return
         loader._remember_figures()
-        if not isinstance(loader._origin, NativeDataset):
+        if not loader._has_native_threads():
             self._end(engine, job)
             return
         if other_team:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from sutler._cuda import DevicePrefetcher
+from sutler._dataset_state import Reached, WorkerStates, outlasts_epochs, tells_states
 from sutler._device_ops import device_finisher
+from sutler._functions_in_workers import NATIVE_THREADS
 from sutler._run import TimedOutError
 from sutler._same_order import note_begun
 from sutler._shares import warn_of_share
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 #: How far an epoch is with a batch: how much of its sequence is consumed, or which positions of it are done as well.
-Progress = int | StreamProgress | Positions
+Progress = int | StreamProgress | Positions | Reached
 
 
 class Position:
@@ -36,6 +38,8 @@ class Position:
         "before",
         "complete",
         "consumed",
+        "copies",
+        "copies_origin",
         "drawing",
         "drawn",
         "drawn_from",
@@ -67,6 +71,10 @@ class Position:
         self.ended = False
         #: Whether the seeds of the epoch's workers were drawn before the state was saved that this comes from.
         self.seeded = False
+        #: What the workers' copies of a dataset have come to that has a state of its own.
+        self.copies: WorkerStates | None = None
+        #: What they had come to when this was planned.
+        self.copies_origin: WorkerStates | None = None
         #: Where the readers of a stream are, where the dataset is one.
         self.streams: StreamProgress | None = None
         #: Where they were before the latest batch.
@@ -82,7 +90,13 @@ class Position:
         copied.served = None if self.served is None else Served(self.served.save())
         copied.seeded = self.seeded
         copied.streams = copied.origin = self.streams
+        copied.copies = copied.copies_origin = self.copies
         return copied
+
+    def with_copies(self, copies: WorkerStates | None) -> Position:
+        """The same place, for an epoch that begins with what the workers' copies of the dataset have come to."""
+        self.copies = self.copies_origin = copies
+        return self
 
     def before_latest(self) -> Position:
         """Where the epoch of a stream was before its latest batch; here, if there was none."""
@@ -96,6 +110,8 @@ class Position:
         """Whether both name the same place."""
         if (self.epoch, self.consumed) != (other.epoch, other.consumed) or self.origin is not other.origin:
             return False
+        if self.copies_origin != other.copies_origin:
+            return False
         if self.before is not other.before:  # shared by all copies, since nothing is added to it
             return False
         if self.served is None or other.served is None:
@@ -104,7 +120,10 @@ class Position:
 
     def go_on_to(self, progress: Progress) -> None:
         """Another batch is in the trainer's hands."""
-        if isinstance(progress, Positions):
+        if isinstance(progress, Reached):
+            self.copies = progress.states
+            self.go_on_to(progress.progress)
+        elif isinstance(progress, Positions):
             self.served = self.served or Served()
             self.served.mark(progress)
         elif isinstance(progress, StreamProgress):
@@ -157,7 +176,7 @@ class EpochIterator(Iterator[Any]):
         self._started = False
         self._ended = False
         #: What has ended the epoch before its time, without a traceback, since that holds this iterator.
-        self._lost: WorkerError | WorkerStartError | None = None
+        self._lost: Exception | None = None
         if _may_start_early(loader, position):
             self._start()
         elif loader._streams is not None and not loader._is_under_way():
@@ -213,6 +232,10 @@ class EpochIterator(Iterator[Any]):
     def _start(self) -> None:
         """Begins the native side at the current position: at first, and again in a forked child."""
         loader = self._loader
+        if not loader._in_process() and tells_states(loader):
+            for other in list(loader._iterators):
+                if other is not self and other.running:
+                    other.make_way()
         self._owner = os.getpid()
         self._place = loader.rank, loader.world_size
         self._source, call_off = loader._begin(self._position)
@@ -266,7 +289,8 @@ class EpochIterator(Iterator[Any]):
                 self.close()
             raise
         except Exception:
-            self._delivered += 1  # the next request passes over the batch, where the epoch goes on at all
+            if not self._source.interrupted:
+                self._delivered += 1  # the next request passes over the batch, where the epoch goes on at all
             raise
         if answer is None:
             if self._delivered == 0:
@@ -285,14 +309,25 @@ class EpochIterator(Iterator[Any]):
         if self._position.streams is not None:
             self._loader._compare_with_length(self._position.consumed)
         self._loader._successor.look_ahead(self._loader, self)
-        if self._loader.num_workers > 0:  # else all is done here, and nobody expects otherwise
-            self._loader._function_times.warn_if_noticed(stacklevel=2)
+        in_trainer = self._loader._in_trainer
+        if in_trainer is not None and self._loader.num_workers > 0:  # else nobody expects otherwise
+            self._loader._function_times.warn_if_noticed(in_trainer, stacklevel=2)
+        elif self._loader._has_native_threads() and self._loader.num_workers > 0:
+            self._loader._besides_times.warn_if_noticed(NATIVE_THREADS, stacklevel=2, unit="batch")
         return batch
 
     def close(self) -> None:
         """Calls the rest of the epoch off."""
         if self._started:
             self._call_off()
+
+    def make_way(self) -> None:
+        """Another pass begins, which needs the workers' copies of the dataset for itself."""
+        self.close()
+        self._lost = RuntimeError(
+            f"another pass over this loader has begun, and the workers of {type(self._loader.dataset).__name__}, which "
+            "has a state of its own, serve one at a time; make a loader for each pass"
+        )
 
     def _shutdown_workers(self) -> None:
         """Ends the epoch, and with it workers that do not stay; trainers know the name from PyTorch's iterators."""
@@ -304,6 +339,8 @@ def _may_start_early(loader: Loader, position: Position) -> bool:
     """Whether an epoch may be prepared before it is certain that it begins."""
     if loader._streams is not None:
         return loader._streams.has_new_copies(loader)
+    if outlasts_epochs(loader) or (tells_states(loader) and loader._is_under_way()):
+        return False
     # A sampler that was drawn when a state was saved may yet be told which epoch that was.
     return position.drawing is None or position.drawing.epoch is None or position.drawn is None
 

@@ -12,9 +12,16 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from sutler import _moment, _sutler
+from sutler._hand_over import begin_function
+from sutler._seeding import seeded
+from sutler._words import name_of
 from sutler.errors import PythonTransformWarning
+
+if TYPE_CHECKING:
+    from sutler._functions_in_workers import InTrainer
 
 #: Of each function the latest times are kept, for percentiles.
 TIMES_KEPT = 1024
@@ -30,27 +37,47 @@ _warned_of: set[str] = set()
 
 class _Listening(threading.local):
     times: FunctionTimes | None = None
+    #: How many functions have been begun and not ended; one that raises does not end.
+    begun = 0
 
 
 _LISTENING = _Listening()
 
 
+@contextmanager
+def on_behalf_of(index: int, *, seed: int, epoch: int, repeat: int) -> Iterator[None]:
+    """Functions run inside for a draw of a loader's: with its random numbers.
+
+    A native dataset that one of them asks for a sample has it drawn by the same seed and epoch.
+    """
+    with _moment.during(seed, epoch, repeat), seeded(_sutler.user_seed(seed, epoch, index, repeat)):
+        yield
+
+
 def in_turn(functions: Iterable[Callable[..., Any]]) -> Iterator[Callable[..., Any]]:
     """The functions one after the other, for whoever calls each before asking for the next.
 
-    Where a loader listens, it notes how long each took.
+    Where a loader listens, it notes how long each took. In its worker processes each is a step.
     """
     times = _LISTENING.times
     for place, function in enumerate(functions):
+        begin_function(functions, function)
         began = time.perf_counter()
+        _LISTENING.begun += 1
         yield function
+        _LISTENING.begun -= 1
         if times is not None:
             times.note(place, function, time.perf_counter() - began)
 
 
-def name_of(function: Callable[..., Any]) -> str:
-    """What a function is called in messages and figures."""
-    return getattr(function, "__name__", None) or type(function).__name__
+def begin_sample() -> None:
+    """This thread is about to make a sample, and is in no function."""
+    _LISTENING.begun = 0
+
+
+def is_in_function() -> bool:
+    """Whether a function of the sample at hand has not ended: what was raised since was raised in there."""
+    return _LISTENING.begun > 0
 
 
 class _Function:
@@ -99,6 +126,13 @@ class FunctionTimes:
         finally:
             _LISTENING.times = outer
 
+    def note_batch(self, functions: list[Callable[..., Any]], began: float) -> None:
+        """A batch was made of samples that native threads had ready, from then on until now, for these functions."""
+        if self._began is None:
+            self._began = began
+        for place, function in enumerate(functions):
+            self.note(place, function, 0.0 if place else time.perf_counter() - began)
+
     def note(self, place: int, function: Callable[..., Any], seconds: float) -> None:
         """The function at a place, counted among the functions, has made a sample."""
         with self._lock:
@@ -118,7 +152,7 @@ class FunctionTimes:
         with self._lock:
             return [function.described() for function in self._functions.values()]
 
-    def warn_if_noticed(self, stacklevel: int) -> None:
+    def warn_if_noticed(self, in_trainer: InTrainer, stacklevel: int, *, unit: str = "sample") -> None:
         """Warns, once per process, of functions that the trainer spends much of its time with."""
         if self._warned or self._began is None:
             return
@@ -130,18 +164,25 @@ class FunctionTimes:
             return
         self._warned = True
         names = ", ".join(name_of(function.function) for function in functions)
-        if names in _warned_of:
+        which = ", ".join(_whereabouts(function.function) for function in functions)
+        if which in _warned_of:
             return
-        _warned_of.add(names)
+        _warned_of.add(which)
         runs, has = ("runs", "has") if len(functions) == 1 else ("run", "have")
         warnings.warn(
-            f"{names} {runs} in the trainer's process, one sample after the other, and {has} taken {seconds:.1f} s of "
-            f'the last {passed:.1f} s. Neither num_workers nor order="ready" changes that. To have worker processes '
-            "do it, pass a dataset written in Python whose __getitem__ returns a sample of this one, with "
-            "num_workers; or use a transform of sutler.transforms. The guide on slow samples shows how.",
+            f"{names} {runs} in the trainer's process, one {unit} after the other, and {has} taken {seconds:.1f} s of "
+            f"the last {passed:.1f} s, whatever num_workers is. {in_trainer.reason} {in_trainer.remedy}",
             PythonTransformWarning,
             stacklevel=stacklevel + 1,
         )
+
+
+def _whereabouts(function: Callable[..., Any]) -> str:
+    """What tells a function from others of the same name, such as all lambdas have."""
+    code = getattr(function, "__code__", None)
+    return (
+        name_of(function) if code is None else f"{name_of(function)} {code.co_filename}:{code.co_firstlineno}"
+    )
 
 
 class Timed:

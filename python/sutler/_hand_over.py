@@ -13,13 +13,13 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sutler._functions import name_of
 from sutler._seeding import put_aside
+from sutler._words import name_of
 
 #: An order that says this never has its sample make room.
 NEVER = 2**64 - 1
@@ -230,11 +230,30 @@ def _grad_enabled() -> bool | None:
 _turns: Turns | None = None
 
 
+#: The same with the functions behind the native part of a dataset, where the worker serves such a one: each is a step.
+_functions: tuple[Turns, Iterable[Callable[..., Any]]] | None = None
+
+
 def enter(turns: Turns) -> None:
     """From now on samples of this process may make room."""
     global _turns
     _turns = turns
     _teach_torchvision()
+
+
+def note_functions(turns: Turns, functions: Iterable[Callable[..., Any]]) -> None:
+    """From now on these functions behind native transforms are steps of this process's samples."""
+    global _functions
+    _functions = turns, functions
+
+
+def begin_function(functions: Iterable[Callable[..., Any]], function: Callable[..., Any]) -> None:
+    """One of the functions behind native transforms begins: a sample may make room here, before the first one, too.
+
+    Not where they are another dataset's, which one of the functions asks for something.
+    """
+    if _functions is not None and _functions[1] is functions:
+        _functions[0].between(name_of(function))
 
 
 def yield_point(name: str | None = None) -> None:

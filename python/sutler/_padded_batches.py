@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sutler._assembly import HostBatches, check_shapes
+from sutler._assembly import HostBatches
+from sutler._columns import Columns, check_shapes, own_array
 
 if TYPE_CHECKING:
     from sutler._run import RunReader
@@ -19,7 +20,7 @@ class PaddedBatches(HostBatches):
     """The batches of one epoch as (padded, lengths, labels), one after the other."""
 
     def __init__(self, loader: Loader, run: RunReader, epoch: int, padding_value: float) -> None:
-        super().__init__(loader, run, epoch)
+        super().__init__(loader, run, epoch, PaddedColumns(loader, padding_value))
         self._padding_value = padding_value
 
     def _assemble(self, batch: Batch) -> Any:
@@ -39,9 +40,24 @@ class PaddedBatches(HostBatches):
     def _samples(self, batch: Batch, convert: Callable[[Any], Any]) -> list[Any]:
         return [convert(array) for array in batch.take_arrays()]
 
-    def _collate_columns(self, columns: dict[str, list[Any]]) -> list[Any]:
+
+class PaddedColumns(Columns):
+    """Puts samples together that differ in length."""
+
+    def __init__(self, loader: Loader, padding_value: float) -> None:
+        super().__init__(loader)
+        self._padding_value = padding_value
+
+    def collated(self, columns: dict[str, list[Any]]) -> list[Any]:
+        """A batch by default."""
         samples = columns.pop("images")
-        return [*self._pad(samples), *super()._collate_columns(columns)]
+        return [*self._pad(samples), *super().collated(columns)]
+
+    def of_blocks(self, parts: list[Any]) -> list[Any]:
+        """A batch of clips that have one length."""
+        clips, *others = parts
+        lengths = np.full(len(clips), clips.shape[-1], dtype=np.int64)
+        return [clips, own_array(lengths, self._loader.output), *others]
 
     def _pad(self, samples: list[Any]) -> tuple[Any, Any]:
         """One array of samples that Python functions have made."""
@@ -62,12 +78,8 @@ class PaddedBatches(HostBatches):
         padded = np.full(shape, self._padding_value, dtype=arrays[0].dtype)
         for row, array in zip(padded, arrays, strict=True):
             row[..., : array.shape[-1]] = array
-        both = (padded, np.asarray(lengths, dtype=np.int64))
-        if self._loader.output != "torch":
-            return both
-        import torch
-
-        return torch.from_numpy(both[0]), torch.from_numpy(both[1])
+        output = self._loader.output
+        return own_array(padded, output), own_array(np.asarray(lengths, dtype=np.int64), output)
 
 
 def _cannot_pad(shapes: set[tuple[int, ...]], output: str) -> Exception:

@@ -89,13 +89,15 @@ class Passes:
         """What another loader needs to go on to the same pass as this one: the next, or one that is to be resumed."""
         clock = self._clock
         resumed = self._resumed(clock.epoch) is not None
+        position = self.standing(loader) if resumed else self.coming()
+        kept = resumed or position.copies is not None
         return {
             "epoch": clock.epoch,
             "chosen": clock.chosen,
             "within": clock.within,
             "resumed": clock.resumed,
             "turn": clock.turn,
-            "resume": make_state(loader, self.standing(loader)) if resumed else None,
+            "resume": make_state(loader, position) if kept else None,
         }
 
     def load(self, loader: Loader, saved: dict[str, Any]) -> None:
@@ -173,7 +175,13 @@ class Passes:
     def _first(self, epoch: int) -> Position:
         """Where a pass of an epoch begins: where a loaded state left it, else at its beginning."""
         resume = self._resumed(epoch)
-        return Position(epoch, 0) if resume is None else resume.copy()
+        if resume is not None:
+            return resume.copy()
+        left = (
+            self._position or self._resume
+        )  # a trainer may choose the epoch that comes after a loaded state's
+        copies = None if left is None or left.copies is None else left.copies.at_rest()
+        return Position(epoch, 0).with_copies(copies)
 
     def _resumed(self, epoch: int) -> Position | None:
         """Where a loaded state goes on in an epoch, unless it stands in another one, or the trainer has left it."""

@@ -37,9 +37,12 @@ class WorkerPool:
         run: Callable[..., None] = run_worker,
         *,
         may_shrink: bool = False,
+        state_of: Callable[[int], bytes | None] | None = None,
     ) -> None:
         self._run = run
         self._may_shrink = may_shrink
+        #: What a worker's copy of the dataset is to begin from, where it has a state of its own.
+        self._state_of = state_of
         self._dataset = dataset
         self._options = options
         self._context: Any = context or multiprocessing.get_context()
@@ -53,21 +56,24 @@ class WorkerPool:
         self._second_tries: set[int] = set()
         self._refusing = False
 
-    def connect(self, worker: int) -> tuple[int, None, int]:
+    def connect(self, worker: int, dataset_state: bytes | None = None) -> tuple[int, None, int]:
         """Starts (or replaces) a worker: the descriptor of the socket to it, nothing else between us, and its pid."""
         if not self._may_begin(worker):
             raise RuntimeError("workers cannot begin")
-        descriptor = self.start(worker)
+        descriptor = self.start(worker, dataset_state)
         return descriptor, None, self._processes[worker].pid
 
-    def start(self, worker: int) -> int:
+    def start(self, worker: int, dataset_state: bytes | None = None) -> int:
         """Starts (or replaces) a worker and returns the descriptor of the socket to it."""
         with self._lock:
             if self._refusing:
                 raise RuntimeError("the workers are being ended")
             traces = _traces(self._context)
             beginning, began = multiprocessing.Pipe(duplex=False)
-            options = dataclasses.replace(self._options, worker=worker, traces=traces, began=began)
+            state = dataset_state or (None if self._state_of is None else self._state_of(worker))
+            options = dataclasses.replace(
+                self._options, worker=worker, traces=traces, began=began, dataset_state=state
+            )
             ours, theirs = multiprocessing.Pipe(duplex=True)
             process = self._context.Process(
                 target=self._run,

@@ -7,13 +7,15 @@ import pickle
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sutler import _draws, _moment, _payload, _schema, _sutler, _worker_errors
-from sutler._collated import Collated, CollatedLayout, Handed, NotCollated
+from sutler._collated import Collated, CollatedLayout, Handed, NotCollated, Separate, Told
 from sutler._cuda import make_pinner
+from sutler._dataset_state import Reached, outlasts_epochs, state_now
 from sutler._fetch import (
     Draw,
     bulk_getter,
@@ -34,6 +36,7 @@ from sutler._seeding import generators_kept, seeded
 from sutler.errors import ErrorBudgetExceeded, Failure, RankOutOfStep, SampleError, sample_error
 
 if TYPE_CHECKING:
+    from sutler._dataset_state import WorkerCopies
     from sutler._epoch import Progress
     from sutler._figures import TrainerFigures
     from sutler._run import RunReader
@@ -116,9 +119,22 @@ class _TrainerCollation:
 class ProcessBatches(AssembledBatches):
     """The batches of one epoch, as worker processes or threads left them."""
 
-    def __init__(self, loader: Loader, run: RunReader, job: Job, epoch: int, keys: KeyTable) -> None:
+    def __init__(
+        self,
+        loader: Loader,
+        run: RunReader,
+        job: Job,
+        epoch: int,
+        keys: KeyTable,
+        copies: WorkerCopies | None,
+    ) -> None:
         super().__init__(run)
         self._job = job
+        self._copies = copies
+        #: What the workers' copies of the dataset have come to with the latest batch, and whose turn was the first.
+        self._states = None if copies is None else copies.begun()
+        self._first_turn = 0 if self._states is None else self._states.turn
+        self._in_turn = loader.order == "strict"
         self._keys = keys
         self._convert = np.asarray if loader.output == "dlpack" else converter(loader.output)
         self._default_collate = loader._collation()
@@ -129,18 +145,57 @@ class ProcessBatches(AssembledBatches):
         self._pin = make_pinner(loader.pin_memory, loader.device)
         self._layout: _schema.Schema | CollatedLayout | None = None
 
+    def next(self) -> tuple[Any, Progress] | None:
+        """The next batch and how far the epoch is with it, and the workers' copies of the dataset."""
+        try:
+            answer = super().next()
+        except Exception as error:
+            self._note(_worker_errors.take_told(error))
+            raise
+        if self._copies is None or self._states is None:
+            return answer
+        if answer is None:
+            self._copies.end()
+            return None
+        if self._in_turn:
+            turn = (self._first_turn + self._run.passed) % len(self._states.states)
+            self._states = replace(self._states, turn=turn)
+        self._copies.note(self._states)
+        batch, progress = answer
+        return batch, Reached(progress, self._states)
+
     def _assemble(self, batch: Batch) -> Any:
         return self._pin(self._collated(batch))
+
+    def _note(self, told: Told | None) -> None:
+        """A worker has told what its copy of the dataset has come to."""
+        if told is not None and self._states is not None:
+            self._states = self._states.after(*told)
+
+    def _take(self, collated: Collated) -> Any:
+        """A batch that a worker has collated."""
+        self._note(collated.told)
+        return collated.batch
+
+    def _take_separate(self, other: Any) -> Any:
+        """A sample of a batch that was to be collated by a worker, and else what there is of a sample."""
+        if not isinstance(other, Separate):
+            return other
+        self._note(other.told)
+        return other.sample
 
     def _collated(self, batch: Batch) -> Any:
         rows = batch.take_rows()
         if rows[0][1] and isinstance(layout := self._known_layout(), CollatedLayout):
-            return self._with_ids(layout.read(batch).batch, batch)
+            return self._with_ids(self._take(layout.read(batch)), batch)
         others = [_load(payload) for _, _, payload in rows]
-        if isinstance(others[0], NotCollated):
-            raise _worker_errors.rebuild(others[0].exception)
+        for other in others:
+            if isinstance(other, NotCollated):
+                self._note(other.told)
+                raise _worker_errors.rebuild(other.exception)
         if isinstance(others[0], Collated):
-            return self._with_ids(others[0].batch, batch)
+            return self._with_ids(self._take(others[0]), batch)
+        others = [self._take_separate(other) for other in others]
         complete = (
             self._plain
             and all(in_block for _, in_block, _ in rows)
@@ -148,17 +203,23 @@ class ProcessBatches(AssembledBatches):
         )
         if complete:
             extras = [other if other is not None else [] for other in others]
-            collated = _schema.view(
-                self._known_schema(), batch, len(rows), self._convert, self._default_collate, extras
-            )
+            collated = self._of_block(batch, len(rows), extras)
         else:
             samples = [
                 _schema.sample_of(self._known_schema(), batch, row, other or []) if inside else other
                 for (row, inside, _), other in zip(rows, others, strict=True)
             ]
             draws = [Draw(*drawn) for drawn in zip(self._batch_keys(batch), batch.repeats(), strict=True)]
-            collated = self._collation.collate(draws, samples)
+            collated = self._of_samples(draws, samples)
         return self._with_ids(collated, batch)
+
+    def _of_block(self, batch: Batch, count: int, others: list[Any]) -> Any:
+        """A batch whose arrays are all in its memory, one sample behind the other, and `others` beside it."""
+        return _schema.view(self._known_schema(), batch, count, self._convert, self._default_collate, others)
+
+    def _of_samples(self, draws: list[Draw], samples: list[Any]) -> Any:
+        """A batch of samples that came one by one."""
+        return self._collation.collate(draws, samples)
 
     def _batch_keys(self, batch: Batch) -> list[Any]:
         return [self._keys.key(number) for number in np.asarray(batch.ids()).tolist()]
@@ -229,6 +290,9 @@ def drawn_batches(
 class InlineBatches:
     """The batches of one epoch, made by the trainer itself: `num_workers=0`."""
 
+    #: A batch that was begun is gone.
+    interrupted = False
+
     def __init__(
         self,
         loader: Loader,
@@ -242,6 +306,8 @@ class InlineBatches:
         cache: _sutler.Cache | None,
     ) -> None:
         self._dataset = loader.dataset
+        #: Whether it is asked for samples ahead of the trainer, so that what it has come to goes with each batch.
+        self._tells_state = outlasts_epochs(loader)
         self._parts = parts_of(loader.dataset)
         self._cache = cache
         #: Of the batch in the making, how many samples were made from what the cache had kept.
@@ -303,6 +369,8 @@ class InlineBatches:
                     "the dataset or collate_fn raised StopIteration; an epoch ends on its own"
                 ) from error
             if made is not None:
+                if self._tells_state:
+                    progress = Reached(progress, state_now(self._dataset))
                 return self._pin(made[0]), progress
         return None
 

@@ -77,6 +77,15 @@ def put_aside() -> Callable[[], None]:
     return take_up
 
 
+def never_put_back() -> None:
+    """For a worker process, which seeds the generators for every sample: nobody draws from them in between.
+
+    What is seeded by one that is seeded itself puts them back all the same.
+    """
+    global _kept
+    _kept = {}
+
+
 def _forget_parent() -> None:
     """We are in a forked child: a thread that has the lock, or keeps generators, is the parent's and not here."""
     put_aside()

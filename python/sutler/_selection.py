@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from sutler._words import counted
 from sutler.datasets import NativeDataset
-from sutler.errors import ErrorBudgetExceeded, Failure, RankOutOfStep, SampleError
+from sutler.errors import Failure, SampleError, about_another
 
 Numbers = npt.NDArray[np.int64]
 
@@ -89,18 +89,13 @@ class Selection:
 
     def renamed_error(self, error: Exception) -> Exception:
         """The same error, about the sample as the subset calls it."""
-        if isinstance(error, SampleError):
-            (place,) = self.places([error.sample])
-            return type(error)(place, error.path, error.reason, error.kind)
-        if isinstance(error, ErrorBudgetExceeded):
-            return ErrorBudgetExceeded(error.failed, error.allowed, self._renamed_last(error))
-        if isinstance(error, RankOutOfStep):
-            return RankOutOfStep(error.batch, self._renamed_last(error))
-        return error
+        return about_another(error, self._renamed)
 
-    def _renamed_last(self, error: ErrorBudgetExceeded | RankOutOfStep) -> SampleError:
-        last = self.renamed_error(error.last)
-        return last if isinstance(last, SampleError) else error.last
+    def _renamed(self, error: SampleError) -> SampleError:
+        if error.sample not in self._places:
+            return error  # of another dataset, which a function has asked for something
+        (place,) = self.places([error.sample])
+        return type(error)(place, error.path, error.reason, error.kind)
 
     def renamed_failures(self, failures: list[Failure]) -> list[Failure]:
         """The same failures, of the samples as the subset calls them."""

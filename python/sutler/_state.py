@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
 from sutler._backend import ProcessBackend, length_of
+from sutler._dataset_state import describe_states, restore_states
 from sutler._drawn_from import DrawnFrom
 from sutler._epoch import Position
 from sutler._job_state import check_job_states
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 STATE_VERSION = 1
 
 #: What older states do not have, and need not.
-CAME_LATER = ("before", "seeded", "drawn_from", "dataset")
+CAME_LATER = ("before", "seeded", "drawn_from", "dataset", "dataset_workers", "dataset_place")
 
 
 def describe_order(loader: Loader) -> str:
@@ -42,6 +43,7 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
     # Where batches are served in order, what is consumed says it all; and then any rank may load any rank's state.
     served = _saved(position.served)
     uneven = loader._steps is not None and loader._steps.batch_size is None
+    described = describe_states(position.copies) if loader.num_workers > 0 else None
     return {
         "version": STATE_VERSION,
         "epoch": position.epoch,
@@ -58,6 +60,8 @@ def make_state(loader: Loader, position: Position) -> dict[str, Any]:
         "samples": length_of(loader.dataset),
         "fingerprint": loader._backend.fingerprint(),
         "dataset": None,
+        "dataset_workers": described,
+        "dataset_place": None if described is None else [loader.rank, loader.world_size],
     }
 
 
@@ -100,6 +104,11 @@ def check_state(loader: Loader, state: Any) -> Position:
     """The position in a state, or in the states of all ranks, if they belong to this loader."""
     if loader._streams is not None:
         return check_stream_state(loader._streams, state, loader.num_workers)
+    return _check_place(loader, state).with_copies(restore_states(loader, state))
+
+
+def _check_place(loader: Loader, state: Any) -> Position:
+    """The same, without what the dataset had come to."""
     if isinstance(state, list | tuple):
         return check_job_states(loader, [(one, _check_one(loader, one)) for one in state])
     position = _check_one(loader, state)

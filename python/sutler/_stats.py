@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sutler._figures import CAUSES
+from sutler._function_backend import FunctionBackend
 from sutler.errors import Failure
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def figures_of_source(loader: Loader) -> tuple[dict[str, Any], list[Failure]]:
         return loader._last_figures
     metrics = json.loads(job.metrics()) | {"cache": loader._backend.cache_figures()}
     failures = [Failure(*fields) for fields in job.failures()]
+    if isinstance(loader._backend, FunctionBackend):
+        failures = loader._backend.understood(failures)
     selection = loader._selection
     return metrics, failures if selection is None else selection.renamed_failures(failures)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +13,9 @@ from sutler._python_batches import collate_copies_if_needed, numpy_collate
 from sutler._stream_memory import BatchMemory
 from sutler._tensors import is_plain
 from sutler._worker_info import as_if_no_worker
+
+if TYPE_CHECKING:
+    from sutler.loader import Loader
 
 #: Smaller tensors are stacked anywhere and copied with the rest: that takes less than finding a place for them.
 PLACED_BYTES = 16 << 10
@@ -90,3 +95,13 @@ class NumpyCollate(PlacedCollate):
             place = self._place(len(arrays) * first.nbytes)
             return np.stack(arrays, out=np.ndarray(shape, first.dtype, buffer=place))
         return np.stack(arrays)
+
+
+def collation_in_workers(loader: Loader) -> Callable[[Any], Any]:
+    """What makes batches where workers make all of them."""
+    collate = loader._collation()
+    if loader._collates_plainly():
+        return TorchCollate() if loader.output == "torch" else NumpyCollate()
+    if loader._collates_in_workers():
+        return collate
+    return partial(collate_copies_if_needed, collate)  # by default, too: single samples

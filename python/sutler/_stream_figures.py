@@ -17,6 +17,8 @@ class MeasuredStream:
 
     #: Nobody knows how many batches a stream has.
     total: int | None = None
+    #: A reader's batch is taken when it is delivered.
+    interrupted = False
 
     def __init__(self, stream: InlineStream | WorkerStream, begun_at: int, figures: TrainerFigures) -> None:
         self._stream = stream

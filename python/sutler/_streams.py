@@ -8,7 +8,6 @@ import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sutler import _generators
@@ -16,8 +15,7 @@ from sutler._backend import draw_seed
 from sutler._cuda import BATCHES_AHEAD, make_pinner
 from sutler._data_pipes import PipeOrders, common_seed, is_data_pipe
 from sutler._figures import TrainerFigures
-from sutler._python_batches import collate_copies_if_needed
-from sutler._stream_collate import NumpyCollate, TorchCollate
+from sutler._stream_collate import collation_in_workers
 from sutler._stream_copy import StreamCopy, is_stateful, state_before, tell_epoch
 from sutler._stream_figures import MeasuredStream
 from sutler._stream_memory import HELD
@@ -417,11 +415,6 @@ def _with_generator(progress: StreamProgress, loader: Loader) -> StreamProgress:
 
 def _worker_options(loader: Loader, place: tuple[int, int]) -> StreamOptions:
     """What new workers are told: the loader's attributes as they are now, since trainers set some of them later."""
-    collate = loader._collation()
-    if loader._collates_plainly():
-        collate = TorchCollate() if loader.output == "torch" else NumpyCollate()
-    elif not loader._collates_in_workers():  # by default, too: single samples
-        collate = partial(collate_copies_if_needed, collate)
     on_the_way = 2 * BATCHES_AHEAD if loader.device is not None else 0
     return StreamOptions(
         worker=0,
@@ -435,7 +428,7 @@ def _worker_options(loader: Loader, place: tuple[int, int]) -> StreamOptions:
         trainer=os.getpid(),
         batch_size=loader.batch_size,
         drop_last=loader.drop_last,
-        collate=collate,
+        collate=collation_in_workers(loader),
         batches_held=loader.prefetch_factor + HELD + on_the_way,
         place=place,
         stays=loader.persistent_workers,

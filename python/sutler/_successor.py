@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from sutler._epoch import EpochIterator, Position
+from sutler._stream_copy import is_stateful
 from sutler.datasets import NativeDataset
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ def why_no_overlap(loader: Loader) -> str | None:
         return "for a subset, whose list of indices may be changed until the epoch begins; leave it out"
     if not isinstance(loader.dataset, NativeDataset) and not loader.persistent_workers:
         return "where workers end with their epoch; pass persistent_workers=True as well"
+    if is_stateful(loader.dataset):
+        return "for a dataset that has a state of its own, which the next epoch begins from; leave it out"
     if loader._given_sampler is not None or loader._given_batch_sampler is not None:
         return "with a sampler, which is drawn from when its epoch begins; leave one of the two out"
     if loader.order == "shared":

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sutler._output import converter, import_torch
+from sutler._columns import own_array
+from sutler._output import converter
 from sutler._run import AssembledBatches
 from sutler._seeding import generators_kept
 
@@ -19,6 +20,54 @@ if TYPE_CHECKING:
     from sutler.text import TextLines
 
 
+class LineColumns:
+    """Puts lines together that came one by one: from a tokenizer that is a function."""
+
+    def __init__(self, loader: Loader, dataset: TextLines) -> None:
+        self._loader = loader
+        self._dataset = dataset
+
+    def of_samples(self, samples: list[Any]) -> Any:
+        """A batch of lines, their ids included where they are asked for."""
+        if not self._loader.return_ids:
+            return self.complete(self.padded(samples), None)
+        lines, ids = zip(*samples, strict=True)
+        return self.complete(self.padded(list(lines)), list(ids))
+
+    def complete(self, parts: list[Any], ids: list[int] | None) -> Any:
+        """A batch of these parts, and of ids where they are asked for."""
+        if ids is not None:
+            parts.append(self._own(np.asarray(ids, dtype=np.int64)))
+        return parts if len(parts) > 1 else parts[0]
+
+    def padded(self, samples: list[Any]) -> list[Any]:
+        """What a Python tokenizer has made, in one array; and plain strings in a list."""
+        dataset = self._dataset
+        if dataset.tokenizer is None:
+            return [samples]
+        rows = [_tokens(sample) for sample in samples]
+        lengths = np.asarray([len(row) for row in rows], dtype=np.int64)
+        padded = np.full((len(rows), dataset.padded_length(int(lengths.max()))), dataset.pad, dtype=np.int64)
+        for line, row in zip(padded, rows, strict=True):
+            line[: len(row)] = row
+        if dataset.pads_left:
+            _move_padding_left(padded, lengths)
+        return self.masked(self._own(padded), self._own(lengths))
+
+    def masked(self, ids: Any, lengths: Any) -> list[Any]:
+        """Padded lines and their lengths, with what tells padding apart where that is asked for."""
+        dataset = self._dataset
+        if not dataset.attention_mask:
+            return [ids, lengths]
+        mask = np.arange(ids.shape[1]) < np.asarray(lengths)[:, None]
+        if dataset.pads_left:
+            mask = mask[:, ::-1]
+        return [ids, lengths, self._own(mask.astype(np.int64))]
+
+    def _own(self, array: np.ndarray[Any, Any]) -> Any:
+        return own_array(array, self._loader.output)
+
+
 class TextBatches(AssembledBatches):
     """The batches of one epoch, one after the other."""
 
@@ -27,6 +76,7 @@ class TextBatches(AssembledBatches):
         self._loader = loader
         self._dataset = dataset
         self._epoch = epoch
+        self._columns = LineColumns(loader, dataset)
         self._convert: Callable[[Array], Any] = converter(loader.output)
         self.prepares = loader.collate_fn is not None or bool(dataset.lowered.tail)
 
@@ -37,11 +87,7 @@ class TextBatches(AssembledBatches):
             return sample if loader.collate_fn is None else loader.collate_fn(sample)
         if loader.collate_fn is not None:
             return loader.collate_fn(self._with_ids(self._samples(batch), batch))
-        parts = self._parts(batch)
-        if loader.return_ids:
-            ids = np.asarray(self._ids(batch), dtype=np.int64)
-            parts.append(self._own(ids))
-        return parts if len(parts) > 1 else parts[0]
+        return self._columns.complete(self._parts(batch), self._ids(batch) if loader.return_ids else None)
 
     def _parts(self, batch: Batch) -> list[Any]:
         """A batch as it is delivered when nobody collates it."""
@@ -49,18 +95,11 @@ class TextBatches(AssembledBatches):
         if dataset.pack is not None:
             return self._planes(batch)
         block = batch.padded_tokens()
-        if block is not None:
-            if dataset.pads_left:
-                _move_padding_left(np.asarray(block[0]), np.asarray(block[1]))
-            ids, lengths = self._convert(block[0]), self._convert(block[1])
-        else:
-            samples = self._samples(batch)
-            if dataset.tokenizer is None:
-                return [samples]
-            ids, lengths = self._pad(samples)
-        if not dataset.attention_mask:
-            return [ids, lengths]
-        return [ids, lengths, self._mask(np.asarray(lengths), ids.shape[1])]
+        if block is None:
+            return self._columns.padded(self._samples(batch))
+        if dataset.pads_left:
+            _move_padding_left(np.asarray(block[0]), np.asarray(block[1]))
+        return self._columns.masked(self._convert(block[0]), self._convert(block[1]))
 
     def _planes(self, batch: Batch) -> list[Any]:
         """The tokens of packed blocks, and what else they tell."""
@@ -100,28 +139,6 @@ class TextBatches(AssembledBatches):
         ids: list[int] = np.asarray(batch.ids()).tolist()
         selection = self._loader._selection
         return ids if selection is None else selection.places(ids)
-
-    def _pad(self, samples: list[Any]) -> tuple[Any, Any]:
-        """What a Python tokenizer has made, in one array."""
-        dataset = self._dataset
-        rows = [_tokens(sample) for sample in samples]
-        lengths = np.asarray([len(row) for row in rows], dtype=np.int64)
-        padded = np.full((len(rows), dataset.padded_length(int(lengths.max()))), dataset.pad, dtype=np.int64)
-        for line, row in zip(padded, rows, strict=True):
-            line[: len(row)] = row
-        if dataset.pads_left:
-            _move_padding_left(padded, lengths)
-        return self._own(padded), self._own(lengths)
-
-    def _mask(self, lengths: np.ndarray[Any, Any], length: int) -> Any:
-        mask = np.arange(length) < lengths[:, None]
-        if self._dataset.pads_left:
-            mask = mask[:, ::-1]
-        return self._own(mask.astype(np.int64))
-
-    def _own(self, array: np.ndarray[Any, Any]) -> Any:
-        """An array that was made here, as the loader's output."""
-        return import_torch().from_numpy(array) if self._loader.output == "torch" else array
 
 
 def _move_padding_left(rows: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:

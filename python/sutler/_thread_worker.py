@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from sutler import _payload, _sutler, _worker_errors
-from sutler._collated import Collated, Handed
+from sutler._collated import Collated, Handed, Told
 from sutler._schema_writer import SchemaWriter
-from sutler._worker import Broken, Hangup, Worker, WorkerOptions, initialise
+from sutler._worker import Broken, Hangup, Worker, WorkerOptions, initialise, load_state
 from sutler._worker_info import WorkerInfo, enter_thread
 from sutler._worker_rng import WorkerRng
 
@@ -84,8 +84,8 @@ class ThreadWorker(Worker):
         self._seat.handover.leave(exception)
         return 0, HANDED_OVER
 
-    def _describe(self, error: Exception) -> Any:
-        return _worker_errors.describe_here(error, self._options.worker)
+    def _describe(self, error: Exception, told: Told | None = None) -> Any:
+        return _worker_errors.describe_here(error, self._options.worker, told)
 
     def _batch_memory(self, size: int, descriptors: list[int]) -> Any:
         return np.asarray(self._seat.handover.memory())
@@ -119,5 +119,5 @@ def set_up_thread(dataset: Any, options: WorkerOptions) -> BaseException | None:
 
 def run_worker_thread(dataset: Any, channel: socket.socket, options: WorkerOptions, seat: Seat) -> None:
     """The life of a worker thread."""
-    init_error = set_up_thread(dataset, options)
+    init_error = set_up_thread(dataset, options) or load_state(dataset, options)
     ThreadWorker(dataset if init_error is None else Broken(init_error), channel, options, seat).serve()

@@ -44,12 +44,15 @@ class ThreadPool:
         run: Callable[..., None] = run_worker_thread,
         *,
         own_copies: bool = False,
+        state_of: Callable[[int], bytes | None] | None = None,
     ) -> None:
         self._run = run
         self._dataset = dataset
         self._options = options
         #: Whether each worker has a dataset of its own, as a process would.
         self._own_copies = own_copies
+        #: What a worker's copy is to begin from, where the dataset has a state of its own.
+        self._state_of = state_of
         self._lock = threading.RLock()  # the collector may end us in the middle of starting a worker
         self._threads: list[threading.Thread | None] = [None] * options.num_workers
         self._seats = [Seat(worker) for worker in range(options.num_workers)]
@@ -57,19 +60,20 @@ class ThreadPool:
         self._sentinels: list[socket.socket | None] = [None] * options.num_workers
         self._refusing = False
 
-    def connect(self, worker: int) -> tuple[int, Any, int | None]:
+    def connect(self, worker: int, dataset_state: bytes | None = None) -> tuple[int, Any, int | None]:
         """Starts (or replaces) a worker: the socket's descriptor, where it hands things over, and its number."""
-        descriptor = self.start(worker)
+        descriptor = self.start(worker, dataset_state)
         thread = self._threads[worker]
         return descriptor, self._seats[worker].handover, None if thread is None else thread.native_id
 
-    def start(self, worker: int) -> int:
+    def start(self, worker: int, dataset_state: bytes | None = None) -> int:
         """Starts (or replaces) a worker and returns the descriptor of the socket to it."""
         with self._lock:
             if self._refusing:
                 raise RuntimeError("the workers are being ended")
             dataset = self._copy() if self._own_copies else self._dataset
-            options = dataclasses.replace(self._options, worker=worker)
+            state = dataset_state or (None if self._state_of is None else self._state_of(worker))
+            options = dataclasses.replace(self._options, worker=worker, dataset_state=state)
             seat = self._seats[worker] = Seat(worker)
             ours, theirs = socket.socketpair()
             sentinel, life = socket.socketpair()

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sutler._assembly import HostBatches
+from sutler._columns import Columns, as_output
 from sutler._seeding import generators_kept
 
 if TYPE_CHECKING:
     from sutler._sutler import Batch
+
+
+class VolumeColumns(Columns):
+    """Puts volumes and their labels together."""
+
+    names = ("volumes", "labels of volumes")
 
 
 class VolumeBatches(HostBatches):
@@ -44,14 +51,9 @@ class VolumeBatches(HostBatches):
                 for pair, index, repeat in samples
             ]
         columns: dict[str, list[Any]] = {
-            "volumes": [image for image, _ in pairs],
-            "labels of volumes": [label for _, label in pairs],
+            name: [as_output(pair[part], loader.output) for pair in pairs]
+            for part, name in enumerate(VolumeColumns.names)
         }
-        if loader.output != "torch" and dataset.lowered.tail:
-            for name, column in columns.items():
-                columns[name] = [
-                    np.asarray(value) if hasattr(value, "__array__") else value for value in column
-                ]
         if loader.return_ids:
             columns["ids"] = ids if loader._selection is None else loader._selection.places(ids)
-        return self._collated(columns)
+        return self._columns.put_together(columns)

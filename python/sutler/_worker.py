@@ -25,8 +25,16 @@ from typing import Any
 
 import numpy as np
 
-from sutler import _generators, _hand_over, _moment, _payload, _schema, _sutler, _worker_errors
-from sutler._collated import SHARED_BYTES_MIN, Collated, CollatedLayout, NotCollated
+from sutler import _functions, _generators, _hand_over, _moment, _payload, _schema, _sutler, _worker_errors
+from sutler._collated import (
+    SHARED_BYTES_MIN,
+    Collated,
+    CollatedLayout,
+    NotCollated,
+    Separate,
+    Told,
+    Untold,
+)
 from sutler._fetch import (
     Draw,
     WrongCountError,
@@ -34,17 +42,22 @@ from sutler._fetch import (
     collate_seed,
     fetch_batch,
     fetch_many,
+    fetch_samples,
     prepare_seed,
     sample_seed,
     samples_seed,
 )
 from sutler._hand_over import Dropped, Turns, ends_as_others_do
+from sutler._native_samples import NativeSamples
 from sutler._output import Output
 from sutler._parts import Parts, pack, parts_of
 from sutler._schema_writer import SchemaWriter
-from sutler._seeding import seed_generators
+from sutler._seeding import never_put_back, seed_generators
+from sutler._stream_copy import is_stateful
+from sutler._worker_failures import said_of
 from sutler._worker_info import WorkerInfo, as_if_no_worker, enter_worker, get_worker_info
 from sutler._worker_rng import WorkerRng
+from sutler.errors import SampleError
 
 #: A mailbox begins with this many bytes; its first number is the worker's progress.
 MAILBOX_BYTES = 1 << 20
@@ -62,6 +75,8 @@ NOTHING, RECALLED, MADE = (0, 0, 0), (1, 0, 0), (2, 0, 0)
 ORDER_BYTES = 16
 #: A row in a message: where its batch begins in the shared memory, and its number in the batch.
 ROW_BYTES = 16
+#: A state of a dataset that is larger than this is not kept for whoever takes a lost worker's place.
+STATE_BYTES_MAX = 32 << 20
 #: How long a worker whose trainer is ending waits to be ended, too.
 WATCH_SECONDS = 5.0
 #: The kernel's flag of a process that is ending.
@@ -89,6 +104,12 @@ class WorkerOptions:
     collate_batches: Any = field(default=None, kw_only=True)
     #: What batches are made of by default.
     output: Output = field(default="torch", kw_only=True)
+    #: Whether that is what PyTorch does by default.
+    collates_by_default: bool = field(default=False, kw_only=True)
+    #: Whether the state that the dataset has of its own travels with every batch.
+    tells_states: bool = field(default=False, kw_only=True)
+    #: What its copy of the dataset is to begin from, pickled.
+    dataset_state: bytes | None = field(default=None, kw_only=True)
     #: Whether a batch may have more or fewer samples than it was to have, where `__getitems__` returns that many.
     any_count: bool = field(default=False, kw_only=True)
     #: Whether a batch is made without the samples that raised.
@@ -97,6 +118,8 @@ class WorkerOptions:
     cache: _sutler.Cache | None = field(default=None, kw_only=True)
     #: Whether a sample may make room for others between two transforms.
     hand_over: bool = field(default=False, kw_only=True)
+    #: Whether the dataset is a native one, whose functions are steps and whose bad files are told by their kind.
+    native: bool = field(default=False, kw_only=True)
     #: Where a worker process tells that it has begun.
     began: Connection | None = field(default=None, kw_only=True)
 
@@ -123,6 +146,8 @@ class _Raised:
     """Takes the place of a sample that could not be had."""
 
     error: Exception
+    #: Whether it is about the sample's own file, which native code could not read.
+    about_file: bool = False
 
 
 def _is_of_other_count(sample: Any, asked: int) -> bool:
@@ -152,6 +177,9 @@ class Worker:
         self._keys: dict[int, Any] = {}
         self._many = bulk_getter(dataset) if options.batched else None
         self._parts = parts_of(dataset)
+        self._tells_states = options.tells_states and is_stateful(dataset)
+        #: What the dataset had come to, pickled, when that was told last.
+        self._state: bytes | None = None
         self._cache: _sutler.CacheReader | None = None
         #: Of each sample of the order, where its deterministic part came from.
         self._prepared: list[tuple[int, int, int]] = []
@@ -313,6 +341,8 @@ class Worker:
         # Where a worker died over a sample, what is left of its batch comes in parts, and the trainer collates.
         if whole_batch and self._options.collate_batches is not None:
             (offset,) = struct.unpack_from("<q", body, len(body) - count * ROW_BYTES)
+            if self._options.leaves_out and self._state is None:
+                self._dataset_state()  # to have what to go back to
             raised = None
             if self._many is not None:
                 raised = self._answer_as_fetched(self._many, epoch, draws, offset)
@@ -321,7 +351,7 @@ class Worker:
             one_by_one = self._samples(
                 epoch, draws, numbers, marks, asks_after, together=False, raised=raised
             )
-            self._answer_batch(epoch, draws, list(one_by_one), offset)
+            self._answer_batch(epoch, draws, self._up_to_raised(one_by_one), offset)
             return
         any_count = whole_batch and self._options.any_count and self._many is not None
         samples = self._samples(
@@ -382,7 +412,7 @@ class Worker:
             self._begin(draw.key)
             _moment.enter(self._options.sample_seed, epoch, draw.repeat)
             mark = marks[step] if marks else None
-            if self._options.hand_over:
+            if self._options.hand_over or self._options.native:
                 with self._turns.sample(asks_after) as turn:
                     sample = self._get_or_raised(epoch, step, draw, numbers[step], mark, fetched)
                 self._name_steps(turn.names)
@@ -404,13 +434,18 @@ class Worker:
                 return self._get_in_parts(self._parts, epoch, step, draw, number, mark)
             return self._get(epoch, draw)
         except Exception as error:
-            return _Raised(error)
+            return _Raised(error, isinstance(error, SampleError) and not _functions.is_in_function())
 
     def _get(self, epoch: int, draw: Draw) -> Any:
         if self._many is not None:
             self._seed(samples_seed(self._options.sample_seed, epoch, [draw]))
             return fetch_many(self._many, [draw])[0]
-        self._seed(sample_seed(self._options.sample_seed, epoch, draw))
+        seed = sample_seed(self._options.sample_seed, epoch, draw)
+        if self._options.native:
+            self._rng.seed(seed)  # the dataset itself seeds the others alike, for its functions
+            _functions.begin_sample()
+        else:
+            self._seed(seed)
         return self._dataset[draw.key]
 
     def _get_in_parts(
@@ -463,12 +498,20 @@ class Worker:
         _moment.enter(self._options.sample_seed, epoch)
         self._begin(draws[0].key)
         self._seed(samples_seed(self._options.sample_seed, epoch, draws))
+        fetch = fetch_batch
+        if self._options.collates_by_default:
+            fetch = fetch_samples if self._options.any_count else fetch_many
         try:
-            fetched = fetch_batch(many, draws)
+            fetched = fetch(many, draws)
+        except WrongCountError as error:
+            if self._options.leaves_out:
+                return error
+            self._say_all_raised(error, len(draws))
+            return None
         except Exception as error:
             if len(draws) > 1:
                 return error
-            self._say_raised(error)
+            self._say_all_raised(error, 1)
             return None
         self._seed(collate_seed(self._options.sample_seed, epoch, draws))
         self._say_all_done(len(draws), *self._leave_batch(fetched, offset))
@@ -483,7 +526,7 @@ class Worker:
             batch = self._collate_by_default(samples)
             where = self._leave(Collated(batch))
         except Exception as error:
-            where = self._leave(NotCollated(self._describe(error)))
+            where = self._leave_raised(error)
         self._say_all_done(count, 0, *where)
 
     def _collate_by_default(self, samples: Any) -> Any:
@@ -499,30 +542,90 @@ class Worker:
             self._say_done(step, *(where if step == 0 else (0, 0, 0)))
         self._mark(count)
 
+    def _up_to_raised(self, samples: Iterator[Any]) -> list[Any]:
+        """The samples of a batch; those behind one that raised are not asked for where that ends the batch."""
+        asked_for = []
+        for sample in samples:
+            asked_for.append(sample)
+            if isinstance(sample, _Raised) and not self._options.leaves_out:
+                break
+        return asked_for
+
     def _answer_batch(self, epoch: int, draws: list[Draw], samples: list[Any], offset: int) -> None:
         """Answers for all samples of a batch: the first good one brings the whole batch, collated."""
-        good = [index for index, sample in enumerate(samples) if not isinstance(sample, _Raised)]
-        nothing = where = (0, 0, 0)
-        if good and (self._options.leaves_out or len(good) == len(samples)):
-            self._seed(collate_seed(self._options.sample_seed, epoch, [draws[index] for index in good]))
-            where = self._leave_batch([samples[index] for index in good], offset)
+        good = [index for index, sample in enumerate(samples) if not self._is_left_out(sample)]
+        raised = next((samples[index].error for index in good if isinstance(samples[index], _Raised)), None)
+        comes = bool(good) and (self._options.leaves_out or len(good) == len(draws))
+        told = None if comes or self._options.leaves_out else self._dataset_state()
+        # What is left for the trainer is left in the order of the answers, which is how a thread's is found.
         for step, sample in enumerate(samples):
-            if isinstance(sample, _Raised):
-                self._say_raised(sample.error)
+            if self._is_left_out(sample):
+                self._say_raised(sample, told)
+                told = None
+            elif not comes or step != good[0]:
+                self._say_done(step, 0, 0, 0)
+            elif raised is not None:
+                self._say_done(step, 0, *self._leave_raised(raised))
             else:
-                self._say_done(step, *where)
-                where = nothing
+                self._seed(collate_seed(self._options.sample_seed, epoch, [draws[index] for index in good]))
+                self._say_done(step, *self._leave_batch([samples[index] for index in good], offset))
+        for step in range(len(samples), len(draws)):
+            self._say_done(step, 0, 0, 0)
+        if not good and self._options.leaves_out:
+            self._undo()
+
+    def _is_left_out(self, sample: Any) -> bool:
+        """Whether a sample could not be had, and `errors=` says what becomes of it.
+
+        Of a native dataset that is about files. What its functions raise comes through with any policy.
+        """
+        if not isinstance(sample, _Raised):
+            return False
+        comes_through = self._options.native and self._options.leaves_out
+        return not comes_through or sample.about_file
 
     def _leave_batch(self, samples: Any, offset: int) -> tuple[int, int, int]:
         """Collates; tells whether the batch is in its own memory, and where else in the mailbox."""
         try:
             batch = self._options.collate_batches(samples if self._options.batched else samples[0])
-            return self._leave_collated(Collated(batch), offset)
+            return self._leave_collated(Collated(batch, self._dataset_state()), offset)
         except Exception as error:
-            return 0, *self._leave(NotCollated(self._describe(error)))
+            return 0, *self._leave_raised(error)
 
-    def _describe(self, error: Exception) -> Any:
-        return _worker_errors.describe(error, self._options.worker)
+    def _leave_raised(self, error: Exception) -> tuple[int, int]:
+        """Leaves what was raised in place of a batch, whatever the policy."""
+        return self._leave(NotCollated(self._describe(error), self._dataset_state()))
+
+    def _dataset_state(self) -> Told | None:
+        """What this copy of the dataset has come to, pickled at once, as the next batch changes it.
+
+        What is raised over it is for whoever saves a state: most never do.
+        """
+        if not self._tells_states:
+            return None
+        try:
+            self._state = pickle.dumps(self._dataset.state_dict())
+        except Exception as error:
+            self._state = None
+            return self._options.worker, Untold(self._describe(error))
+        if self._options.leaves_out and len(self._state) <= STATE_BYTES_MAX:
+            self._say(b"D", self._state)  # should this worker die, another one begins from there
+        return self._options.worker, self._state
+
+    def _undo(self) -> None:
+        """Puts this copy of the dataset back to what it had come to before a batch of which nothing is left.
+
+        The trainer is not told of such a batch, and so not what the copy has come to; nor would a run that resumes be.
+        """
+        if self._state is None:
+            return
+        try:
+            self._dataset.load_state_dict(pickle.loads(self._state))
+        except Exception as error:
+            self._dataset, self._many, self._tells_states = Broken(error), None, False
+
+    def _describe(self, error: Exception, told: Told | None = None) -> Any:
+        return _worker_errors.describe(error, self._options.worker, told)
 
     def _leave_collated(self, collated: Collated, offset: int) -> tuple[int, int, int]:
         head, views, size = _payload.dump(collated)
@@ -535,18 +638,31 @@ class Worker:
         return 0, *self._leave_parts(size, lambda target: _payload.write(target, head, views))
 
     def _answer(self, step: int, sample: Any, offset: int, row: int) -> None:
+        if self._is_left_out(sample):
+            self._say_raised(sample)
+            return
         if isinstance(sample, _Raised):
-            self._say_raised(sample.error)
+            self._say_done(step, 0, *self._leave_raised(sample.error))
             return
         try:
-            self._store(step, sample, offset, row)
+            told = self._dataset_state()
+            self._store(step, sample if told is None else Separate(sample, told), offset, row)
         except Exception as error:
-            self._say_raised(error)
+            self._say_raised(_Raised(error))
 
-    def _say_raised(self, error: Exception) -> None:
-        where = self._leave_exception(self._describe(error))
-        text = _worker_errors.last_line(error)
+    def _say_raised(self, raised: _Raised, told: Told | None = None) -> None:
+        where = self._leave_exception(self._describe(raised.error, told))
+        is_file = self._options.native and raised.about_file
+        text = said_of(raised.error) if is_file else _worker_errors.last_line(raised.error)
         self._say(b"E", struct.pack("<QQ", *where) + text.encode(errors="replace"))
+
+    def _say_all_raised(self, error: Exception, count: int) -> None:
+        """Answers for all samples of a batch that one call was to make, and that raised."""
+        told = None if self._options.leaves_out else self._dataset_state()
+        for step in range(count):
+            self._say_raised(_Raised(error), told if step == 0 else None)
+        if self._options.leaves_out:
+            self._undo()
 
     def _say_done(self, step: int, in_block: int, start: int, size: int) -> None:
         times = self._steps[step]
@@ -631,7 +747,8 @@ def set_up(
     if torch is not None:
         torch.set_num_threads(1)
         torch.manual_seed(seed)
-    enter_worker(WorkerInfo(options.worker, options.num_workers, seed, dataset, WorkerRng(seed)))
+    shown = dataset.shown if isinstance(dataset, NativeSamples) else dataset
+    enter_worker(WorkerInfo(options.worker, options.num_workers, seed, shown, WorkerRng(seed)))
     # The connection object closes its descriptor when it goes; the socket gets its own.
     channel = socket.socket(fileno=os.dup(connection.fileno()))
     connection.close()
@@ -644,6 +761,16 @@ def initialise(options: WorkerOptions) -> BaseException | None:
     try:
         if options.init_fn is not None:
             options.init_fn(options.worker)
+    except Exception as error:
+        return error
+    return None
+
+
+def load_state(dataset: Any, options: WorkerOptions) -> BaseException | None:
+    """Tells this worker's copy of the dataset what it had come to in an earlier run; returns what that raised."""
+    try:
+        if options.dataset_state is not None:
+            dataset.load_state_dict(pickle.loads(options.dataset_state))
     except Exception as error:
         return error
     return None
@@ -682,17 +809,21 @@ def _is_exiting(pid: int) -> bool:
 def run_worker(dataset: Any, connection: Connection, options: WorkerOptions) -> None:
     """The life of a worker process."""
     channel, init_error = set_up(dataset, connection, options)
+    init_error = init_error or load_state(dataset, options)
     # The trainer may have hung up before the worker was ready to begin.
     with until_hangup(options), ends_as_others_do():
         worker = Worker(dataset if init_error is None else Broken(init_error), channel, options)
         if options.hand_over:
             _hand_over.enter(worker._turns)
+        if isinstance(dataset, NativeSamples):
+            _hand_over.note_functions(worker._turns, dataset.functions)
+            never_put_back()
         tell_begun(options)
         worker.serve()
 
 
 class Broken:
-    """Stands in for the dataset of a worker whose `worker_init_fn` raised: every sample raises the same."""
+    """Stands in for the dataset of a worker that could not be got ready: every sample raises why."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error

@@ -7,6 +7,9 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
+#: The attribute of an exception on its way to the trainer that has what the worker's copy of the dataset has come to.
+_TOLD = "_sutler_told"
+
 
 @dataclass(frozen=True)
 class Raised:
@@ -17,6 +20,8 @@ class Raised:
     where: str
     #: The exception itself as bytes, where it can be had so.
     pickled: bytes | None = None
+    #: What the worker's copy of the dataset has come to, where that is told.
+    told: Any = None
 
 
 def last_line(error: BaseException) -> str:
@@ -24,16 +29,16 @@ def last_line(error: BaseException) -> str:
     return traceback.format_exception_only(error)[-1].strip()
 
 
-def describe_here(error: BaseException, worker: int) -> Raised:
-    """What a worker thread raised."""
+def describe_here(error: BaseException, worker: int, told: Any = None) -> Raised:
+    """What a worker thread raised, and what its copy of the dataset has come to."""
     text = "".join(traceback.format_exception(error))
-    return Raised(type(error), text, f"worker thread {worker}", _pickled(error))
+    return Raised(type(error), text, f"worker thread {worker}", _pickled(error), told)
 
 
-def describe(error: BaseException, worker: int) -> bytes:
-    """What a worker process raised, as bytes."""
+def describe(error: BaseException, worker: int, told: Any = None) -> bytes:
+    """What a worker process raised, as bytes, and what its copy of the dataset has come to."""
     text = "".join(traceback.format_exception(error))
-    return pickle.dumps((_pickled_class(type(error)), text, worker, _pickled(error)))
+    return pickle.dumps((_pickled_class(type(error)), text, worker, _pickled(error), told))
 
 
 def _pickled_class(cls: type) -> bytes:
@@ -80,12 +85,12 @@ def _unpickled(data: bytes) -> Any:
 
 
 def _read(data: bytes) -> Raised:
-    kind, text, worker, pickled = pickle.loads(data)
+    kind, text, worker, pickled, told = pickle.loads(data)
     try:
         cls: Any = pickle.loads(kind)
     except Exception:  # a module that only the worker has
         cls = RuntimeError
-    return Raised(cls, text, f"worker process {worker}", pickled)
+    return Raised(cls, text, f"worker process {worker}", pickled, told)
 
 
 class _KeyErrorMessage(str):
@@ -111,7 +116,15 @@ def rebuild(data: bytes | Raised) -> BaseException:
         error = cls(message)
     except Exception:  # a class that wants other arguments
         error = _rebuilt(raised, message)
-    return error if isinstance(error, BaseException) else RuntimeError(message)
+    error = error if isinstance(error, BaseException) else RuntimeError(message)
+    if raised.told is not None:
+        error.__dict__[_TOLD] = raised.told
+    return error
+
+
+def take_told(error: BaseException) -> Any:
+    """What the copy of the dataset has come to of the worker that raised, if it has told."""
+    return error.__dict__.pop(_TOLD, None)
 
 
 def _rebuilt(raised: Raised, message: str) -> BaseException:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sutler import _sutler
 from sutler._epoch_batches import EpochBatches, check_positive
-from sutler._functions import in_turn
-from sutler._seeding import seeded
+from sutler._functions import in_turn, on_behalf_of
 from sutler._selection import origin_of, selection_of
 from sutler.datasets import BYTES_MAX, Io, NativeDataset
 from sutler.text import TextLines
@@ -116,7 +115,7 @@ class AudioFolder(NativeDataset):
         """What the functions behind the native transforms make of a sample."""
         if not self.lowered.tail:
             return image
-        with seeded(_sutler.user_seed(seed, epoch, index, repeat)):
+        with on_behalf_of(index, seed=seed, epoch=epoch, repeat=repeat):
             for function in in_turn(self.lowered.tail):
                 image = function(image)
         return image

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from sutler import _moment, _sutler
+from sutler._functions import on_behalf_of
 from sutler._output import converter, resolve_output
 from sutler._words import counted
 from sutler.transforms import Lowered, lower, run_tail
@@ -169,17 +170,19 @@ class NativeDataset(DatasetType):
         """Where sample ``index`` comes from."""
         return self._native.path(self._check(index))
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
+    def __getitem__(self, index: int) -> Any:
         """The sample as a loader with ``seed=0`` would deliver it in epoch 0, and its label.
 
         Where a dataset written in Python asks for it on behalf of a loader, that loader's seed and epoch count.
         """
-        index = self._check(index)
+        return self._sample(self._check(index), converter(resolve_output(None)))
+
+    def _sample(self, index: int, convert: Callable[[Any], Any]) -> Any:
+        """A sample whose native part the functions behind it get as ``convert`` makes it."""
         seed, epoch, repeat = _moment.current()
         loaded = self._native.load(index, self._pipeline, seed=seed, epoch=epoch, repeat=repeat)
         label = self._native.label(index)
-        image = converter(resolve_output(None))(loaded)
-        image = self.finish(image, index, seed=seed, epoch=epoch, repeat=repeat)
+        image = self.finish(convert(loaded), index, seed=seed, epoch=epoch, repeat=repeat)
         return image, self.target_transform(label) if self.target_transform else label
 
     def finish(self, image: Any, index: int, *, seed: int, epoch: int, repeat: int = 0) -> Any:
@@ -189,8 +192,8 @@ class NativeDataset(DatasetType):
         array = np.asarray(image)
         if self.lowered.tail_input != "tensor_float32":
             array = array.transpose(1, 2, 0)
-        own_seed = _sutler.user_seed(seed, epoch, index, repeat)
-        return run_tail(self.lowered.tail, self.lowered.tail_input, array, own_seed)
+        with on_behalf_of(index, seed=seed, epoch=epoch, repeat=repeat):
+            return run_tail(self.lowered.tail, self.lowered.tail_input, array)
 
     def _check(self, index: int) -> int:
         try:

@@ -14,10 +14,10 @@ import numpy as np
 from sutler import _moment, _sutler
 from sutler._detection_batches import split_targets
 from sutler._epoch_batches import EpochBatches, check_positive
-from sutler._functions import in_turn, name_of
+from sutler._functions import in_turn, on_behalf_of
 from sutler._output import converter, resolve_output
-from sutler._seeding import seeded
 from sutler._selection import origin_of, selection_of
+from sutler._words import name_of
 from sutler.datasets import BYTES_MAX, PIXELS_MAX, Io, NativeDataset
 from sutler.transforms import lower_detection
 
@@ -194,9 +194,10 @@ class CocoDetection(NativeDataset):
 
         Where a dataset written in Python asks for it on behalf of a loader, that loader's seed and epoch count.
         """
-        index = self._check(index)
+        return self._sample(self._check(index), converter(resolve_output(None)))
+
+    def _sample(self, index: int, convert: Callable[[Any], Any]) -> tuple[Any, Any]:
         seed, epoch, repeat = _moment.current()
-        convert = converter(resolve_output(None))
         draw = {"seed": seed, "epoch": epoch, "repeat": repeat}
         array, columns = self._native.load_detection(index, self._pipeline, **draw)
         (target,) = split_targets(columns, convert)
@@ -209,7 +210,7 @@ class CocoDetection(NativeDataset):
         """What the functions behind the native transforms make of a picture and what is on it."""
         if not self.lowered.tail:
             return image, target
-        with seeded(_sutler.user_seed(seed, epoch, index, repeat)):
+        with on_behalf_of(index, seed=seed, epoch=epoch, repeat=repeat):
             for function in in_turn(self.lowered.tail):
                 made = function(image, target)
                 if not isinstance(made, tuple) or len(made) != 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -185,6 +186,23 @@ def sample_error(sample: int, path: str, reason: str, kind: str) -> SampleError:
     return (SampleError if kind in _OTHER_KINDS else DecodeError)(sample, path, reason, kind)
 
 
+def about_another(error: Exception, change: Callable[[SampleError], SampleError]) -> Exception:
+    """The same error with what it says of a sample changed; any other error as it is."""
+    changed: Exception
+    if isinstance(error, SampleError):
+        changed = change(error)
+    elif isinstance(error, ErrorBudgetExceeded):
+        changed = ErrorBudgetExceeded(error.failed, error.allowed, change(error.last))
+    elif isinstance(error, RankOutOfStep):
+        changed = RankOutOfStep(error.batch, change(error.last))
+    else:
+        return error
+    if changed is not error:
+        for note in getattr(error, "__notes__", ()):
+            changed.add_note(note)
+    return changed
+
+
 class Failure(NamedTuple):
     """A sample that was left out, from `loader.failures()`."""
 
@@ -199,11 +217,11 @@ class Failure(NamedTuple):
 
 
 class PythonTransformWarning(UserWarning):
-    """A part of a pipeline runs in Python, in the trainer's process, because Sutler has no native form of it.
+    """A part of a pipeline runs in Python, because Sutler has no native form of it.
 
-    Given for what was not written as a ``Lambda`` when the dataset is made, and for anything once the trainer spends
-    much of its time with it. The result is right and the speed is Python's. The message names the operations and what
-    to do.
+    Given for what was not written as a ``Lambda`` when the dataset is made, and for anything that cannot run in worker
+    processes once the trainer spends much of its time with it. The result is right and the speed is Python's. The
+    message names the operations, and what to do.
     """
 
 

@@ -29,17 +29,19 @@ from sutler._arguments import (
     warn_of_undivided_stream,
     why_no_hand_over,
 )
-from sutler._backend import Backend, BatchSource, ProcessBackend, length_of, make_backend
+from sutler._backend import Backend, BatchSource, ProcessBackend, length_of
 from sutler._beginning import begin_epoch
 from sutler._copying import arguments_of, besides_of
 from sutler._counting import counts_batches, has_counted_all, has_taken_ahead
 from sutler._data_pipes import is_data_pipe, shuffle_pipes
-from sutler._dataset_state import load_dataset_state, save_dataset_state
+from sutler._dataset_state import load_dataset_state, save_dataset_state, warn_of_other_ranks
 from sutler._engine_room import PROCESSES_MAX, THREADS_MAX, EngineRoom
 from sutler._epoch import EpochIterator, Position
 from sutler._epoch_batches import check_samples
 from sutler._figures import TrainerFigures
+from sutler._function_backend import make_backend
 from sutler._functions import FunctionTimes
+from sutler._functions_in_workers import has_functions, why_in_trainer
 from sutler._output import Output, resolve_output
 from sutler._parts import cache_for, leaves
 from sutler._passes import Passes
@@ -84,6 +86,7 @@ class Loader(Generic[BatchType_co]):
     The arguments up to ``in_order`` are PyTorch's ``DataLoader``'s, with its names, order, meanings and errors, and
     each is an attribute. For a native dataset (:class:`sutler.ImageFolder`, :class:`sutler.Manifest`) the work is done
     by threads outside of Python, so there is nothing to start up, nothing to pickle, and no copy between processes.
+    Python functions in its transform are run by worker processes.
 
     Args:
         dataset: A native dataset, any object with ``__getitem__`` and ``__len__``, or a stream: an object that has only
@@ -92,16 +95,16 @@ class Loader(Generic[BatchType_co]):
         shuffle: Reorder the samples in every epoch.
         sampler: Where the order comes from instead; an iterable of indices, or of whatever keys the dataset takes.
         batch_sampler: Where whole batches come from instead; an iterable of lists of those.
-        num_workers: Threads for a native dataset, by default one per usable core; processes for one written in Python
-            (threads where Python has no global interpreter lock), by default none. With 0 the caller does the work
-            itself. ``"auto"`` lets their number follow what the trainer takes and cores can do; processes are started
-            and ended between samples.
-        collate_fn: Called with a list of samples to make a batch: in the workers of a dataset written in Python, for a
-            native one in this process. The default needs no copy.
+        num_workers: Threads for a native dataset, or processes where Python functions belong to it, by default one per
+            usable core; processes for one written in Python (threads where Python has no global interpreter lock), by
+            default none. With 0 the caller does the work itself. ``"auto"`` lets their number follow what the trainer
+            takes and cores can do; processes are started and ended between samples.
+        collate_fn: Called with a list of samples to make a batch: in worker processes where there are some, for a
+            native dataset without functions in this process. The default needs no copy.
         pin_memory: Register the batch memory with CUDA, once.
         drop_last: Leave an incomplete last batch out.
         timeout: Seconds to wait for a batch before ``RuntimeError``; 0 waits for ever.
-        worker_init_fn: Called with its number in each worker; native threads run no Python.
+        worker_init_fn: Called with its number in each worker that runs Python; native threads run none.
         multiprocessing_context: How worker processes are started, or ``"thread"`` for worker threads; native threads
             have no use for it.
         generator: A ``torch.Generator`` whose initial seed takes the place of ``seed``. Nothing is drawn from it for
@@ -121,7 +124,7 @@ class Loader(Generic[BatchType_co]):
             ``"strict"`` and for a stream. Left out, as many as are prepared ahead in the beginning, and at least 8.
         hand_over: In ``"ready"``, let a worker process put a slow sample aside between two transforms and take up
             another, in another of its threads. For datasets that may be called from several threads, one at a time;
-            not with ``num_workers="auto"``. Native datasets need no asking.
+            not with ``num_workers="auto"``. Native datasets need no asking, but for Python functions in them.
         overlap_epochs: Begin the next epoch while the last batches of this one are served, so that its first batch is
             ready at once. It is begun after the last epoch, too, and then called off.
         seed: With the epoch and the sample's index, decides all randomness, so loaders that are iterated together need
@@ -270,14 +273,6 @@ class Loader(Generic[BatchType_co]):
         self._ahead_grows = prefetch_factor is None
         self.persistent_workers = persistent_workers
         self.in_order = self.order == "strict"
-        self.lateness = (
-            max(LATENESS_MIN, self._batches_ahead(self.batch_size or 1)) if lateness is None else lateness
-        )
-        if lateness is not None and self.order == "strict":
-            why = 'in strict order, in which no sample is late; pass order="ready" as well'
-            warn_of_no_effect(f"lateness={lateness}", why, stacklevel=2)
-        #: What is left out follows from the number of workers, in which the ranks of a job may differ.
-        self._lateness_given = lateness is not None
         self.hand_over = hand_over
         self.overlap_epochs = overlap_epochs
         self._successor = Successor()
@@ -304,8 +299,24 @@ class Loader(Generic[BatchType_co]):
         if self._agent is not None and self.cache is not None:
             warn_of_idle_cache(stacklevel=3)
 
-        if not native:
+        #: Why functions behind native transforms run in this process; ``None`` where workers run them, or there are
+        #: none.
+        self._in_trainer = why_in_trainer(self) if has_functions(self._origin) else None
+        self.lateness = (
+            max(LATENESS_MIN, self._batches_ahead(self.batch_size or 1)) if lateness is None else lateness
+        )
+        if lateness is not None and self.order == "strict":
+            why = 'in strict order, in which no sample is late; pass order="ready" as well'
+            warn_of_no_effect(f"lateness={lateness}", why, stacklevel=2)
+        #: What is left out follows from the number of workers, in which the ranks of a job may differ.
+        self._lateness_given = lateness is not None
+
+        if channels_last and has_functions(self._origin):
+            why = "where functions make the samples, which lie in memory as these leave them; leave it out"
+            warn_of_no_effect("channels_last=True", why, stacklevel=2)
+        if not self._has_native_threads():
             warn_of_many_workers(self.num_workers)
+        if not native:
             warn_of_concatenation(dataset, list(leaves(dataset)), stacklevel=2)
         self._policy: ErrorPolicy = error_policy(errors)
         self._given_sampler = sampler
@@ -330,7 +341,7 @@ class Loader(Generic[BatchType_co]):
 
         self._streams = StreamBackend(dataset, persistent=persistent_workers) if is_stream(dataset) else None
         if self._streams is None:
-            self._backend: Backend = make_backend(self, dataset)
+            self._backend: Backend = make_backend(self)
             self._room = EngineRoom(self._backend)
         if hand_over:
             warn_of_no_effect("hand_over=True", why_no_hand_over(self), stacklevel=2)
@@ -350,6 +361,9 @@ class Loader(Generic[BatchType_co]):
         self._function_times = FunctionTimes()
         #: What the trainer waited for, where batches are copied to a device ahead of it.
         self._device_figures = TrainerFigures()
+        #: What it takes to make batches here of samples that native threads had ready, for a `target_transform` or a
+        #: `collate_fn`.
+        self._besides_times = FunctionTimes()
         self._iterators: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
         self._warned_of_dataset_state = False
         self._warned_of_same_order = False
@@ -415,6 +429,27 @@ class Loader(Generic[BatchType_co]):
 
     # --- what runs where -------------------------------------------------------------------------------------------
 
+    @property
+    def _functions_in_workers(self) -> bool:
+        """Whether worker processes make the samples of a native dataset, since functions belong to them."""
+        return self._in_trainer is None and has_functions(self._origin)
+
+    def _has_native_threads(self) -> bool:
+        """Whether native threads prepare the samples: the engine's own, or an agent's."""
+        return isinstance(self._origin, NativeDataset) and not self._functions_in_workers
+
+    def _settle_functions(self) -> None:
+        """An epoch begins: where functions behind native transforms run may have changed with the attributes."""
+        if not has_functions(self._origin) or self._is_under_way():
+            return
+        before, self._in_trainer = self._in_trainer, why_in_trainer(self)
+        if (before is None) != (self._in_trainer is None):
+            self._remember_figures()
+            self._room.close()
+            self._backend = make_backend(self)
+            self._room = EngineRoom(self._backend)
+            self._function_times = FunctionTimes()
+
     def _batched(self) -> bool:
         """Whether samples are put together to batches."""
         return self.batch_size is not None or self._given_batch_sampler is not None
@@ -458,7 +493,7 @@ class Loader(Generic[BatchType_co]):
         """How many workers there may be at a time."""
         if self._auto_workers != self.num_workers:
             return self.num_workers
-        return self.num_workers * (THREADS_MAX if isinstance(self._origin, NativeDataset) else PROCESSES_MAX)
+        return self.num_workers * (THREADS_MAX if self._has_native_threads() else PROCESSES_MAX)
 
     def _batches_ahead(self, batch_size: int) -> int:
         """How many batches to prepare ahead.
@@ -468,7 +503,7 @@ class Loader(Generic[BatchType_co]):
         that a slow one at the front leaves enough to do for the others.
         """
         team = max(1, self.num_workers)
-        if not isinstance(self._origin, NativeDataset):
+        if not self._has_native_threads():
             return self.prefetch_factor * team
         return max(1, self.prefetch_factor, -(-self.prefetch_factor * team // batch_size))
 
@@ -569,8 +604,7 @@ class Loader(Generic[BatchType_co]):
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands: small, plain JSON, to be kept with the model's checkpoint.
 
-        Of an iterable dataset that has a ``state_dict`` itself it holds that too, whatever it is, once per worker; and
-        of a map-style one, with ``num_workers=0``. With workers nobody could say which samples its state comes after.
+        Of a dataset that has a ``state_dict`` itself it holds that too, whatever it is, once per worker.
 
         Valid between any two batches. Inside the loop over an epoch it is a state of that epoch, of which nothing is
         left after the last batch; after the loop it is one of the next epoch. In strict order all ranks consume in
@@ -597,7 +631,9 @@ class Loader(Generic[BatchType_co]):
         position = self._passes.standing(self, by_length=by_length, over=over)
         state = make_state(self, position.before_latest() if untrained else position)
         if self._streams is None:
-            state["dataset"] = save_dataset_state(self, stacklevel=stacklevel + 1)
+            state["dataset"] = save_dataset_state(self, position.copies, stacklevel=stacklevel + 1)
+            if state["dataset"] is not None:
+                state["dataset_place"] = [self.rank, self.world_size]
         return state
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
@@ -605,19 +641,20 @@ class Loader(Generic[BatchType_co]):
 
         ``batch_size``, ``num_workers`` and ``world_size`` may differ from those it was saved with. For another
         ``world_size`` in the middle of an epoch with ``order="ready"`` or ``"shared"``, pass the list of the states of
-        all ranks; the rest of the epoch is then dealt out anew. For an iterable dataset ``num_workers`` must be the
-        same, as each worker goes through the dataset on its own. A sampler of yours must draw what it drew before,
-        which is checked when the epoch begins.
+        all ranks; the rest of the epoch is then dealt out anew. For an iterable dataset, and for any that has a state
+        of its own, ``num_workers`` must be the same, as each worker has a copy of the dataset. A sampler of yours must
+        draw what it drew before, which is checked when the epoch begins.
 
         Raises:
             ValueError: The state belongs to another dataset or another order, or states do not belong together; the
                 message shows both sides.
         """
         position = check_state(self, state)
-        self._passes.resume_at(position, within_of(state))
         if self._streams is None:
-            load_dataset_state(self, state, stacklevel=2)
-        elif position.streams is not None:
+            load_dataset_state(self, state)
+            warn_of_other_ranks(self, state, stacklevel=2)
+        self._passes.resume_at(position, within_of(state))
+        if self._streams is not None and position.streams is not None:
             self._streams.go_on_from(self, position.streams)
 
     # --- figures ---------------------------------------------------------------------------------------------------

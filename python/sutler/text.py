@@ -12,9 +12,8 @@ from typing import Any, Literal, NoReturn, Self
 import numpy as np
 
 from sutler import _moment, _sutler
-from sutler._functions import in_turn
+from sutler._functions import in_turn, on_behalf_of
 from sutler._output import converter, resolve_output
-from sutler._seeding import seeded
 from sutler._tokenizers import Description, describe, end_token, pad_token
 from sutler.datasets import BYTES_MAX, NativeDataset
 from sutler.errors import Failure
@@ -272,18 +271,20 @@ class TextLines(NativeDataset):
 
         Where a dataset written in Python asks for it on behalf of a loader, that loader's seed and epoch count.
         """
-        index = self._check(index)
+        return self._sample(self._check(index), converter(resolve_output(None)))
+
+    def _sample(self, index: int, convert: Callable[[Any], Any]) -> Any:
         if not self.is_native:
             seed, epoch, repeat = _moment.current()
             return self.finish(self._native.text(index), index, seed=seed, epoch=epoch, repeat=repeat)
-        sample = converter(resolve_output(None))(self._native.load(index))
+        sample = convert(self._native.load(index))
         return sample if self.planes == 1 else tuple(sample)
 
     def finish(self, image: Any, index: int, *, seed: int, epoch: int, repeat: int = 0) -> Any:
         """What a tokenizer that is a Python function makes of a line."""
         if self.tokenizer is None:
             return image
-        with seeded(_sutler.user_seed(seed, epoch, index, repeat)):
+        with on_behalf_of(index, seed=seed, epoch=epoch, repeat=repeat):
             tokens = image
             for tokenizer in in_turn(self.lowered.tail):
                 tokens = tokenizer(tokens)

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sutler import _moment, _sutler
-from sutler._functions import in_turn
+from sutler._functions import in_turn, on_behalf_of
 from sutler._output import converter, resolve_output
-from sutler._seeding import seeded
 from sutler.datasets import NativeDataset
 from sutler.transforms import lower_volumes
 
@@ -129,9 +128,10 @@ class VolumeFolder(NativeDataset):
 
         Where a dataset written in Python asks for them on behalf of a loader, that loader's seed and epoch count.
         """
-        index = self._check(index)
+        return self._sample(self._check(index), converter(resolve_output(None)))
+
+    def _sample(self, index: int, convert: Callable[[Any], Any]) -> tuple[Any, Any]:
         seed, epoch, repeat = _moment.current()
-        convert = converter(resolve_output(None))
         draw = {"seed": seed, "epoch": epoch, "repeat": repeat}
         image, label = self._native.load_volume(index, self._pipeline, **draw)
         pair: tuple[Any, Any] = self.finish((convert(image), convert(label)), index, **draw)
@@ -141,7 +141,7 @@ class VolumeFolder(NativeDataset):
         """What the functions behind the native transforms make of an image and its labels."""
         if not self.lowered.tail:
             return image
-        with seeded(_sutler.user_seed(seed, epoch, index, repeat)):
+        with on_behalf_of(index, seed=seed, epoch=epoch, repeat=repeat):
             for function in in_turn(self.lowered.tail):
                 image = function(image)
         if not isinstance(image, (tuple, list)) or len(image) != 2:

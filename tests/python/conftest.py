@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
+import multiprocessing
 import os
 import re
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +174,23 @@ def wait_until_gone() -> Callable[[list[int]], list[int]]:
         return left
 
     return wait
+
+
+def _wait_for_children_to_end() -> None:
+    """Waits for the workers of loaders that nobody uses any more, but that the garbage collector has not seen yet."""
+    deadline = time.monotonic() + DEADLINE
+    while children := multiprocessing.active_children():
+        assert time.monotonic() < deadline, f"worker processes outlive their loader: {children}"
+        gc.collect()
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def no_other_workers() -> Iterator[None]:
+    """For tests that count processes: those of the tests before are gone, and this one has to leave none."""
+    _wait_for_children_to_end()
+    yield
+    _wait_for_children_to_end()
 
 
 def _shared_memory_of(pid: int) -> set[str]:

@@ -1,4 +1,7 @@
-"""Functions behind native transforms: timed, and warned of where they hold the trainer up."""
+"""Functions behind native transforms in the trainer's process: timed, and warned of where they hold it up.
+
+With `cache=` native threads prepare, and the trainer runs the functions. `test_functions_in_workers.py` has the rest.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from typing import Any
 import pytest
 import sutler
 import sutler.testing
-import torch
 from sutler import PythonTransformWarning, _functions
 from sutler import transforms as T  # noqa: N812
 
@@ -73,22 +75,24 @@ def test_a_slow_function_is_warned_of_once_and_its_time_is_told(
     make: Callable[[Path], Any], order: Any, tmp_path: Path
 ) -> None:
     dataset = make(tmp_path)
+    arguments: dict[str, Any] = {"batch_size": 4, "order": order, "cache": "16MiB"}
     with (
-        sutler.Loader(dataset, batch_size=4, num_workers=2, order=order) as loader,
+        sutler.Loader(dataset, num_workers=2, **arguments) as loader,
         warnings.catch_warnings(record=True) as told,
     ):
         warnings.simplefilter("always")
         for _ in range(2):
             assert len(list(loader)) == 3
-        assert sum(len(list(sutler.Loader(dataset, batch_size=4, num_workers=1))) for _ in range(2)) == 6
+        assert sum(len(list(sutler.Loader(dataset, num_workers=1, **arguments))) for _ in range(2)) == 6
         stats = loader.stats()
     (message,) = [warning for warning in told if issubclass(warning.category, PythonTransformWarning)]
     name = "slow_tokenizer" if make is lines else "slow_pair" if make is detection else "slow"
     assert str(message.message).startswith(
         f"{name} runs in the trainer's process, one sample after the other"
     )
-    assert 'num_workers nor order="ready"' in str(message.message)
-    assert "a dataset written in Python" in str(message.message)
+    assert "whatever num_workers is" in str(message.message)
+    assert "cache= keeps what native threads prepare" in str(message.message)
+    assert str(message.message).endswith("Leave cache= out to have worker processes run it.")
     assert message.filename == __file__
     step = stats["steps"][-1]
     assert (step["name"], step["count"]) == (name, 2 * SAMPLES)
@@ -97,10 +101,53 @@ def test_a_slow_function_is_warned_of_once_and_its_time_is_told(
     assert stats["stalls"]["prep"] >= 2 * SAMPLES * SLOW
 
 
+def slow_label(label: int) -> int:
+    time.sleep(SLOW)
+    return label
+
+
+def slow_collate(samples: list[Any]) -> list[Any]:
+    time.sleep(3 * SLOW)
+    return samples
+
+
+@pytest.mark.parametrize("which", [slow_label, slow_collate])
+def test_what_native_threads_leave_to_the_trainer_is_warned_of(which: Any, tmp_path: Path) -> None:
+    sutler.testing.make_photos(tmp_path, SAMPLES, 2, longer_side=48)
+    is_label = which is slow_label
+    dataset = sutler.ImageFolder(tmp_path, T.Resize([16, 16]), slow_label if is_label else None)
+    collate_fn = None if is_label else slow_collate
+    with (
+        sutler.Loader(dataset, batch_size=4, num_workers=2, collate_fn=collate_fn) as loader,
+        pytest.warns(
+            PythonTransformWarning, match=f"{which.__name__} runs in .* one batch after the other"
+        ) as told,
+    ):
+        assert len(list(loader)) == 3
+    assert "whose __getitem__ returns a sample of this one" in str(told[0].message)
+    assert told[0].filename == __file__
+
+
+def test_two_functions_of_one_name_are_both_warned_of(tmp_path: Path) -> None:
+    sutler.testing.make_photos(tmp_path, SAMPLES, 2, longer_side=48)
+    once = lambda image: slow(image)  # noqa: E731
+    twice = lambda image: slow(slow(image))  # noqa: E731
+    for function in (once, twice):
+        dataset = sutler.ImageFolder(tmp_path, T.Compose([T.Resize([16, 16]), T.Lambda(function)]))
+        with (
+            sutler.Loader(dataset, batch_size=4, num_workers=1, cache="16MiB") as loader,
+            pytest.warns(PythonTransformWarning, match="<lambda> runs in the trainer's process"),
+        ):
+            assert len(list(loader)) == 3
+
+
 def test_what_the_trainer_hardly_notices_is_not_warned_of(tmp_path: Path) -> None:
     sutler.testing.make_photos(tmp_path, SAMPLES, 2, longer_side=48)
     dataset = sutler.ImageFolder(tmp_path, T.Compose([T.Resize([16, 16]), T.Lambda(lambda image: image)]))
-    with sutler.Loader(dataset, batch_size=4, num_workers=2) as loader, warnings.catch_warnings():
+    with (
+        sutler.Loader(dataset, batch_size=4, num_workers=2, cache="16MiB") as loader,
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("error")
         for _ in loader:
             time.sleep(_functions.SECONDS_NOTICED / 2)
@@ -114,45 +161,16 @@ def test_whoever_asks_for_no_workers_is_not_told_that_there_are_none(tmp_path: P
         assert len(list(loader)) == 3
 
 
-def noisy(image: Any) -> Any:
-    return image + torch.rand(())
-
-
-class InWorkers:
-    """A native dataset as one written in Python, so that worker processes run its functions."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[index]
-
-
-def test_worker_processes_make_the_same_batches(tmp_path: Path) -> None:
-    sutler.testing.make_photos(tmp_path, SAMPLES, 2, longer_side=48)
-    steps = [T.RandomResizedCrop(16), T.ToDtype(torch.float32, scale=True), T.Lambda(noisy)]
-    dataset = sutler.ImageFolder(tmp_path, T.Compose(steps))
-    arguments: dict[str, Any] = {"batch_size": 5, "shuffle": True, "seed": 3, "num_workers": 2}
-    with (
-        sutler.Loader(dataset, **arguments) as here,
-        sutler.Loader(InWorkers(dataset), **arguments) as there,
-    ):
-        for _ in range(2):
-            for one, other in zip(here, there, strict=True):
-                assert all(torch.equal(mine, theirs) for mine, theirs in zip(one, other, strict=True))
-
-
 def unchanged(image: Any) -> Any:
     return image
 
 
-def test_a_function_that_is_there_twice_is_two_steps(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_function_that_is_there_twice_is_two_steps(workers: int, tmp_path: Path) -> None:
     sutler.testing.make_photos(tmp_path, SAMPLES, 2, longer_side=48)
     steps = [T.Resize([16, 16]), T.Lambda(unchanged), T.Lambda(unchanged)]
-    with sutler.Loader(sutler.ImageFolder(tmp_path, T.Compose(steps)), batch_size=4) as loader:
+    dataset = sutler.ImageFolder(tmp_path, T.Compose(steps))
+    with sutler.Loader(dataset, batch_size=4, num_workers=workers) as loader:
         assert len(list(loader)) == 3
         told = loader.stats()["steps"]
     assert [(step["name"], step["count"]) for step in told[-2:]] == [("unchanged", SAMPLES)] * 2

@@ -39,6 +39,13 @@ def test_both_loaders_deliver_every_sample_of_a_python_dataset(
     assert printed.count("target: ") == 3
 
 
+def test_both_deliver_every_row_of_a_tensor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--workers", "1", "--rounds", "1", "--batch-size", "4", "--rows", "10")
+    printed, figures = run(capsys, tmp_path, "python-dataset", *options)
+    assert {each["samples"] for rounds in figures["contenders"].values() for each in rounds} == {10}
+    assert "10 rows of a TensorDataset" in printed
+
+
 def test_a_cache_of_a_python_dataset_misses_what_it_has_no_room_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

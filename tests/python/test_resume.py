@@ -245,12 +245,3 @@ def test_the_state_of_a_map_style_dataset_is_saved_after_every_batch(order: Any)
         assert resumed.state_dict() == state
         assert values(resumed) == epoch[number:]
         assert values(resumed) == following
-
-
-def test_a_state_of_a_dataset_that_is_not_loaded_is_warned_of() -> None:
-    loader = Loader(Counting(), num_workers=0)
-    next(iter(loader))
-    with_workers = Loader(Counting(), num_workers=1)
-    with pytest.warns(UserWarning, match="Counting has a state_dict, but what it holds is not loaded"):
-        with_workers.load_state_dict(loader.state_dict())
-    assert with_workers.dataset.calls == 0

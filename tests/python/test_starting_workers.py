@@ -45,10 +45,10 @@ def test_samples_are_prepared_while_workers_are_still_started(
 ) -> None:
     start = WorkerPool.start
 
-    def start_slowly(pool: WorkerPool, worker: int) -> int:
+    def start_slowly(pool: WorkerPool, worker: int, *state: Any) -> int:
         if worker > 0:
             time.sleep(STARTING)
-        return start(pool, worker)
+        return start(pool, worker, *state)
 
     monkeypatch.setattr(WorkerPool, "start", start_slowly)
     with Loader(Moments(48), 4, num_workers=3, output="numpy", **options) as loader:
@@ -70,10 +70,10 @@ def test_an_epoch_that_was_interrupted_while_workers_were_started_can_be_begun_a
 ) -> None:
     start = WorkerPool.start
 
-    def interrupted(pool: WorkerPool, worker: int) -> int:
+    def interrupted(pool: WorkerPool, worker: int, *state: Any) -> int:
         if worker == failing:
             raise KeyboardInterrupt
-        return start(pool, worker)
+        return start(pool, worker, *state)
 
     with Loader(Moments(12), 4, num_workers=3, persistent_workers=persistent, output="numpy") as loader:
         with monkeypatch.context() as patched:

@@ -128,7 +128,7 @@ def test_a_tail_is_announced_once_with_what_why_and_what_to_do(monkeypatch: pyte
         warnings.simplefilter("error")
         lower(pipeline).announce()
     assert [str(warning.message) for warning in told] == [
-        "RandomRotation, ToTensor run in Python, in the trainer's process and one image at a time, because "
+        "RandomRotation, ToTensor run in Python, one image at a time in each worker process, because "
         "torchvision's RandomRotation has no native form, and what follows has to wait for it. Move it to the "
         "end, or replace it with a transform of sutler.transforms, to leave more to native threads; write it as "
         "sutler.transforms.Lambda to run it in Python without this warning."

@@ -25,6 +25,7 @@ pub mod plan;
 mod ranks;
 mod repeats;
 mod rng;
+mod rota;
 mod sample;
 mod shard;
 mod shared;
@@ -52,6 +53,7 @@ pub use permutation::Permutation;
 pub use ranks::{done_by_ranks, places_of};
 pub use repeats::Repeats;
 pub use rng::{Draw, SampleRng, Stream};
+pub use rota::Rota;
 pub use sample::{DatasetTooLarge, SampleId};
 pub use shard::{Shard, ShardError};
 pub use shared::{

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sutler_core::{Draw, Form, Hints, Repeats, SampleId, StepTimes};
+use sutler_core::{Draw, Form, Hints, Repeats, Rota, SampleId, StepTimes};
 
 use crate::{Arena, Failure, Framing, OwnSample, Padding};
 
@@ -196,6 +196,12 @@ pub trait Preparation: Send + Sync {
         false
     }
 
+    /// Who prepares which batch of a run that is about to begin, where whole batches are prepared and workers take turns;
+    /// elsewhere whoever is free does.
+    fn rota(&self) -> Option<Rota> {
+        None
+    }
+
     /// Memory that worker processes write finished rows to by themselves, where there is such.
     fn shared_memory(&self) -> Option<Arc<Arena>> {
         None
@@ -375,6 +381,8 @@ pub struct Order<'a> {
     pub repeats: &'a Repeats,
     /// Whether they are all the samples of a batch.
     pub whole_batch: bool,
+    /// The worker that is to prepare them, where workers take turns.
+    pub worker: Option<usize>,
     /// What a single sample has become so far, where it was parked.
     pub unfinished: Option<Unfinished>,
 }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar};
 use std::time::Instant;
 
-use sutler_core::{Assembly, EpochPlan, JobCursor, Ledger, Repeats, SampleId};
+use sutler_core::{Assembly, EpochPlan, JobCursor, Ledger, Repeats, Rota, SampleId};
 
 use self::lanes::Traffic;
 use crate::batch::{BlockShape, Gathering, OpenBatch};
@@ -24,6 +24,8 @@ struct InFlight {
     positions: Vec<u32>,
     /// What the run calls its first row, where rows are known from the start; the others follow.
     first_id: u64,
+    /// Whether a worker has taken all of it, where whole batches are taken.
+    taken: bool,
     open_rows: usize,
     ready_at: Option<Instant>,
     /// How many later batches were served before this one.
@@ -53,6 +55,8 @@ pub(crate) struct RunState {
     opened: u64,
     /// Who makes room for whom.
     traffic: Traffic,
+    /// Whose turn each batch is, where workers take turns.
+    rota: Option<Rota>,
     /// How many batches may be in the making, as the job has it.
     ahead: usize,
     /// Whether the consumer has found no batch ready since it took the latest one.
@@ -85,6 +89,7 @@ impl RunState {
             id,
             membership,
             ahead: job.batches_ahead(),
+            rota: job.preparation.rota(),
             waited_for: false,
             held_up: false,
             deepened: false,
@@ -150,20 +155,40 @@ impl RunState {
             return self.take_shared_ticket();
         }
         if self.job.preparation.takes_whole_batches() {
-            return self.take_whole_batch();
+            return self.take_whole_batch(worker);
         }
         self.take_by_lane(worker, appetite, threads)
     }
 
-    /// All samples of the next batch.
-    fn take_whole_batch(&mut self) -> Option<Ticket> {
-        self.open_planned_batch()?;
-        let entry = self.in_flight.back()?;
+    /// All samples of the next batch, or of the next one that is this worker's.
+    fn take_whole_batch(&mut self, worker: usize) -> Option<Ticket> {
+        let place = self.next_to_take(worker)?;
+        let entry = self.in_flight.get_mut(place)?;
+        entry.taken = true;
+        let entry = self.in_flight.get(place)?;
         lease(&mut self.ledger, entry.positions.iter().copied());
         let samples = TicketSamples::Batch(entry.samples.clone());
         let repeats = self.repeats(&entry.positions);
         let rows = TicketRows::Known(Arc::clone(&entry.batch), 0);
-        Some(Ticket { repeats, ..self.ticket(samples, rows, (entry.first_id, entry.batch.index)) })
+        let is_of_rota = self.rota.is_some();
+        Some(Ticket {
+            repeats,
+            is_of_rota,
+            ..self.ticket(samples, rows, (entry.first_id, entry.batch.index))
+        })
+    }
+
+    /// Where in the row the batch is that this worker takes next. Those before it that are others' are opened, too: whoever
+    /// opens a batch need not be who prepares it, but they are opened in order.
+    fn next_to_take(&mut self, worker: usize) -> Option<usize> {
+        loop {
+            let is_own = |batch| self.rota.is_none_or(|rota| rota.worker(batch) == worker);
+            let found = self.in_flight.iter().position(|entry| !entry.taken && is_own(entry.batch.index));
+            if found.is_some() {
+                return found;
+            }
+            self.open_planned_batch()?;
+        }
     }
 
     fn take_shared_ticket(&mut self) -> Option<Ticket> {
@@ -194,6 +219,7 @@ impl RunState {
             rows,
             id,
             own_batch,
+            is_of_rota: false,
             in_lane: false,
             task: None,
             scouts: [None; SCOUTS],
@@ -376,6 +402,7 @@ impl RunState {
             samples,
             positions,
             first_id: self.opened,
+            taken: false,
             open_rows: rows,
             ready_at: None,
             overtaken: 0,

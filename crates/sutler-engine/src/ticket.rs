@@ -27,6 +27,8 @@ pub(crate) struct Ticket {
     /// What the run calls the first of them, and the batch that it is planned for; the others follow.
     pub id: u64,
     pub own_batch: u64,
+    /// Whether workers take turns, and it was this one's.
+    pub is_of_rota: bool,
     /// Whether it is for a sample of the slow lane.
     pub in_lane: bool,
     /// What is to be done about a sample that several jobs share.
@@ -114,6 +116,7 @@ impl Ticket {
             },
             id: self.id + index as u64,
             own_batch: self.own_batch,
+            is_of_rota: self.is_of_rota,
             in_lane: true,
             task: None,
             scouts: [None; SCOUTS],

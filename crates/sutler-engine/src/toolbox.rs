@@ -126,7 +126,8 @@ impl Toolbox {
             None => (None, None),
         };
         let (epoch, repeats, whole_batch) = (ticket.epoch, &ticket.repeats, ticket.is_whole_batch());
-        let order = Order { epoch, samples, repeats, whole_batch, unfinished };
+        let own = ticket.is_of_rota.then_some(worker);
+        let order = Order { epoch, samples, repeats, whole_batch, worker: own, unfinished };
         let mut claims = Claims::of(shared, ticket);
         let preparer = self.of(&ticket.job);
         let answers = preparer.prepare_elsewhere(order, &mut claims, &mut crossing);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use sutler_core::Rota;
 use sutler_engine::{Fill, JobOptions, Key, Padding, Pool, ProcessOptions, ProcessPreparation, ServingOrder};
 use sutler_media::{DType, Layout, OutputSpec};
 use sutler_service::spec::{JobError, JobSpec, Memory, PolicySpec};
@@ -166,6 +167,12 @@ impl Job {
     /// Talks to another worker, too, of those that were to come.
     fn add_worker(&self, way: Way) -> PyResult<()> {
         self.workers()?.add_worker(connect(way)).map_err(|error| PyOSError::new_err(error.to_string()))
+    }
+
+    /// Has so many workers take whole batches in turn in runs that begin from now on, beginning with this one.
+    fn take_turns(&self, workers: usize, first: usize) -> PyResult<()> {
+        self.workers()?.take_turns(Rota::new(workers, first));
+        Ok(())
     }
 
     /// Which sample each worker process or thread is at, by the worker's number and in words.

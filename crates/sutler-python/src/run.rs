@@ -1,6 +1,6 @@
 //! Epochs, seen from the consumer: their batches one by one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyException;
@@ -73,6 +73,8 @@ impl OpenRun {
 pub struct Run {
     /// One consumer at a time, who holds it while waiting. Taken by `close`.
     inner: Mutex<Option<OpenRun>>,
+    /// A batch that has come together with a signal whose handler raised: for whoever asks again.
+    held: Mutex<Option<Batch>>,
     /// For `close`, which cannot wait until the consumer lets go. An agent's consumer lets go soon enough.
     canceller: Option<Canceller>,
     /// The size of the dataset, for what a sampler draws.
@@ -144,6 +146,9 @@ impl Run {
         let deadline = timeout
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
             .and_then(|timeout| Instant::now().checked_add(timeout));
+        if let Some(batch) = self.held().take() {
+            return Ok(Some(batch));
+        }
         loop {
             let wait = deadline
                 .map_or(SIGNAL_CHECK, |at| at.saturating_duration_since(Instant::now()).min(SIGNAL_CHECK));
@@ -156,12 +161,18 @@ impl Run {
                 Some(Ok(Next::End)) => return Ok(None),
                 Some(Err(error)) => return Err(client_error(py, &error)),
                 Some(Ok(Next::Batch(batch))) => {
-                    return Ok(Some(Batch {
+                    let batch = Batch {
                         inner: Arc::new(batch),
                         output: self.output,
                         volumes: self.volumes,
                         layout: self.layout,
-                    }));
+                    };
+                    // Python looks for signals as soon as we return, and what a handler raises would lose the batch.
+                    if let Err(raised) = py.check_signals() {
+                        *self.held() = Some(batch);
+                        return Err(raised);
+                    }
+                    return Ok(Some(batch));
                 }
                 Some(Ok(Next::Passed)) => {
                     return Err(PassedOver::new_err("no sample of a batch was any good"));
@@ -174,6 +185,12 @@ impl Run {
                 }
             }
         }
+    }
+
+    /// Whether a batch has come that a signal's handler kept from being delivered, which the next request gets.
+    #[getter]
+    fn holds_batch(&self) -> bool {
+        self.held().is_some()
     }
 
     /// How many batches were passed over since this was last asked.
@@ -205,6 +222,7 @@ impl Run {
             if let Some(canceller) = &self.canceller {
                 canceller.cancel();
             }
+            drop(self.held().take());
             drop(self.inner.lock().unwrap_or_else(PoisonError::into_inner).take());
         });
     }
@@ -220,10 +238,15 @@ impl Run {
                 OpenRun::Agent(_) => None,
             },
             inner: Mutex::new(Some(inner)),
+            held: Mutex::default(),
             output: job.output,
             volumes: job.volumes,
             layout: job.layout,
         }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Batch>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(

@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixStream;
 
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use sutler_engine::{Connection, Revive};
 
 use crate::handover::Handover;
@@ -42,9 +43,10 @@ impl Revive for PythonRevive {
         })
     }
 
-    fn revive(&self, worker: usize) -> std::io::Result<Connection> {
+    fn revive(&self, worker: usize, dataset_state: Option<&[u8]>) -> std::io::Result<Connection> {
         Python::attach(|py| {
-            let way = self.revive.call1(py, (worker,)).and_then(|way| way.extract::<Way>(py));
+            let state = dataset_state.map(|state| PyBytes::new(py, state));
+            let way = self.revive.call1(py, (worker, state)).and_then(|way| way.extract::<Way>(py));
             way.map(connect).map_err(|error| std::io::Error::other(error.to_string()))
         })
     }

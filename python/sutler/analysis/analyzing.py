@@ -121,7 +121,7 @@ def _analyze(
         reads = (
             "lines of text are read as pieces of files, which"
             if bench.kind == "native"
-            else ("what a dataset written in Python reads")
+            else "what worker processes read, for a dataset or for functions that are written in Python,"
         )
         raise ValueError(
             "storage_mbps holds the storage of native datasets (sutler.ImageFolder, sutler.Manifest) to a rate; "
@@ -150,7 +150,7 @@ def _analyze(
     if measurement.keeps_prepared:
         questions.pop("cache", None)
     warnings = longer + not_copied + measured.warnings + _limits(bench)
-    if not bench.shareable:
+    if not bench.shareable and doubts.FUNCTIONS not in warnings:
         warnings.append(doubts.ALONE)
     if bench.in_turns and bench.workers > 1:
         warnings.append(doubts.IN_TURNS)
@@ -322,7 +322,9 @@ def _limits(bench: Bench) -> list[str]:
             "The dataset is a stream: nobody knows its length, and it is always gone through from its beginning, so "
             "figures are of its first batches, and a second pass finds in the page cache what the first has read."
         )
-    if isinstance(bench.dataset, TextLines) and bench.kind == "native":
+    if isinstance(bench, SutlerBench) and bench.loader._functions_in_workers:
+        notes.append(doubts.FUNCTIONS)
+    if isinstance(bench.dataset, TextLines):
         notes.append(doubts.LINES)
         if bench.dataset.pack is not None and bench.loader.shuffle:
             notes.append(doubts.PACKED_IN_ORDER)

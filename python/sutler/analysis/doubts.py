@@ -70,6 +70,13 @@ ALONE = (
     "this dataset were one of those; as it is, every job prepares for itself."
 )
 
+#: Where Python functions follow the native part of samples, so that worker processes make them.
+FUNCTIONS = (
+    "Worker processes run the functions behind the native transforms. With a cache, and with an agent for jobs that "
+    "share, the trainer's process would run them, one sample after the other: what is predicted of either holds where "
+    "transforms of sutler.transforms take their place."
+)
+
 #: Where workers are threads and there is an interpreter lock.
 IN_TURNS = (
     "Workers are threads of one interpreter, which run Python one at a time: more of them, or more cores, help only as "

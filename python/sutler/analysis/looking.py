@@ -11,6 +11,7 @@ from typing import Any
 
 from sutler.analysis.benches import Batches, Bench, Config
 from sutler.analysis.files import files_of, opened_here
+from sutler.datasets import NativeDataset
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def look_at(bench: Bench, batches: Batches, seconds_max: float) -> Looked:
     """
     indices = list(dict.fromkeys(index for batch in batches for index in batch))
     files = files_of(bench.dataset, indices)
-    if bench.kind == "native":
+    if isinstance(bench.dataset, NativeDataset):
         return Looked(files, [])
     wanted = len(batches[0])
     seen = _seen_here(bench, indices) if bench.in_process else _seen_by_workers(bench, indices, wanted)

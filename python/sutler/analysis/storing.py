@@ -19,6 +19,7 @@ from sutler.analysis.model import Interval, Rate
 from sutler.analysis.passes import Series, plain, repeat
 from sutler.analysis.proof import device_bytes
 from sutler.analysis.sutler_bench import SutlerProbe
+from sutler.datasets import NativeDataset
 from sutler.testing import throttled
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def storage_from_passes(
 ) -> None:
     """Storage from what the loader reaches with it: of somebody else's dataset no read can be made alone."""
     if not measurement.pages.known:
-        if measurement.native:
+        if isinstance(measurement.bench.dataset, NativeDataset):
             return  # samples are pieces of files, which the report says
         measurement.warnings.append(doubts.of_files(measurement.cut_short))
         if cold.bytes_read:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sutler import _sutler
 from sutler._functions import FunctionTimes, Timed
-from sutler._threads import runs_in_turns, wants_threads
+from sutler._threads import THREAD, runs_in_turns, wants_threads
 from sutler.analysis.benches import (
     Batches,
     Bench,
@@ -93,9 +93,7 @@ class SutlerProbe(Probe):
 
     def storage_bytes(self) -> int | None:
         """The bytes that it has asked storage for so far."""
-        return (
-            self.loader.stats()["storage_bytes"] if isinstance(self.loader.dataset, NativeDataset) else None
-        )
+        return self.loader.stats()["storage_bytes"] if self.loader._has_native_threads() else None
 
     def kept(self) -> tuple[int, int] | None:
         """How many samples its cache holds, and the bytes that they take."""
@@ -128,12 +126,13 @@ class SutlerBench(Bench):
         if loader._streams is not None:
             self.kind = "stream"
         else:
-            self.kind = "native" if isinstance(dataset, NativeDataset) else "python"
+            # Worker processes prepare what functions belong to, be it native otherwise.
+            self.kind = "native" if loader._has_native_threads() else "python"
         self.throttles = self.kind == "native" and can_be_throttled(dataset)
         place = getattr(dataset, "root", None) or getattr(dataset, "manifest", None)
         self.name = f"{type(dataset).__name__} {place}" if place else type(dataset).__name__
         self.workers = max(1, loader.num_workers) if self.kind == "native" else loader.num_workers
-        self.shareable = getattr(loader._origin, "served_by_agents", False)
+        self.shareable = self.kind == "native" and dataset.served_by_agents
         # Functions of the user's that collate run in workers, on whole batches.
         self.whole_batches = self.kind == "stream"
         wanted = loader.cache if self.kind == "native" else loader._prepared_cache
@@ -258,6 +257,9 @@ class SutlerBench(Bench):
             split = config.split or (self._cache.split if self._cache is not None else DEFAULT_SPLIT)
             arguments["cache"] = Cache(cache_bytes, split=split, policy=policy)
         if self.kind == "native":
+            if workers:
+                # Functions run where they do in the user's loader, be it for an agent or a cache that this one lacks.
+                arguments["multiprocessing_context"] = THREAD
             if dataset.target_transform is not None:
                 timed = Timed(dataset.target_transform, probe.function_times)
                 dataset = _changed(dataset, target_transform=timed)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sutler._functions import name_of
+from sutler._words import name_of
 from sutler.errors import PythonTransformWarning
 from sutler.transforms.audio import audio_ops
 from sutler.transforms.base import Lambda, Medium, NotNativeError, Op, Transform
@@ -259,7 +259,7 @@ def _in_python(rest: list[Transform], what: str, reason: str) -> str:
     """What runs in Python, why, and what to do about it."""
     names = ", ".join(_name(step) for step in rest)
     return (
-        f"{names} {'runs' if len(rest) == 1 else 'run'} in Python, in the trainer's process and one {what} at a time, "
+        f"{names} {'runs' if len(rest) == 1 else 'run'} in Python, one {what} at a time in each worker process, "
         f"because {reason}"
         + (", and what follows has to wait for it. " if len(rest) > 1 else ". ")
         + "Move it to the end, or replace it with a transform of sutler.transforms, to leave more to native "

@@ -118,7 +118,9 @@ def native_loader(
         steps.append(Pause(delays.prep / 1e3))
     dataset = sutler.ImageFolder(photos, transform=T.Compose(steps))
     size = Path(dataset.samples[0][0]).stat().st_size
-    loader: sutler.Loader[Any] = sutler.Loader(dataset, batch_size=batch_size, num_workers=workers)
+    # Worker threads leave the function to the trainer; what worker processes read cannot be held to a rate.
+    threads: Any = {"num_workers": workers, "multiprocessing_context": "thread" if workers else None}
+    loader: sutler.Loader[Any] = sutler.Loader(dataset, batch_size=batch_size, **threads)
     return loader, size / (delays.fetch / 1e3) / 1e6
 
 

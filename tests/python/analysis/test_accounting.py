@@ -92,15 +92,19 @@ def missing(epoch: Epoch) -> float:
     return abs(counted - epoch.wall) / epoch.wall
 
 
+#: Worker threads leave the functions behind native transforms to the trainer.
+IN_TRAINER: dict[str, Any] = {"multiprocessing_context": "thread"}
+
+
 def native(photos: Path, **more: Any) -> Loader:
     # What is cropped away is not blurred, so there is no crop.
     transform = T.Compose([T.Resize((240, 240)), T.GaussianBlur(9)])
     return Loader(sutler.ImageFolder(photos, transform), 8, **{"output": "numpy", **more})
 
 
-def lambdas(photos: Path) -> Loader:
+def lambdas(photos: Path, **more: Any) -> Loader:
     transform = T.Compose([T.CenterCrop(16), T.Lambda(_nap)])
-    return Loader(sutler.ImageFolder(photos, transform), 8, output="numpy", num_workers=1)
+    return Loader(sutler.ImageFolder(photos, transform), 8, output="numpy", **{"num_workers": 1, **more})
 
 
 def _nap(image: Any) -> Any:
@@ -112,7 +116,8 @@ PATHS: dict[str, Callable[[Path, Path], Loader]] = {
     "native threads": lambda photos, _: native(photos, num_workers=2),
     "native, no threads": lambda photos, _: native(photos, num_workers=0),
     "as they get ready": lambda photos, _: native(photos, num_workers=2, order="ready"),
-    "a function in the trainer's process": lambda photos, _: lambdas(photos),
+    "a function in the trainer's process": lambda photos, _: lambdas(photos, **IN_TRAINER),
+    "a function in worker processes": lambda photos, _: lambdas(photos, num_workers=2),
     "worker processes": lambda *_: Loader(Slow(0.02), 8, output="numpy", num_workers=2),
     "worker processes that collate": lambda *_: Loader(
         Slow(0.02), 8, output="numpy", num_workers=2, collate_fn=np.stack
@@ -209,7 +214,7 @@ def injected(setting: Injected, folder: Path, tail: Spent) -> Loader:
     if setting.fetch:
         size = sum(Path(path).stat().st_size for path, _ in dataset.samples)
         dataset = sutler.testing.throttled(dataset, size / (setting.fetch * len(dataset)))
-    return Loader(dataset, setting.batch, num_workers=setting.workers, output="numpy")
+    return Loader(dataset, setting.batch, num_workers=setting.workers, output="numpy", **IN_TRAINER)
 
 
 def shares_and_truth(setting: Injected, folder: Path) -> tuple[dict[str, float], dict[str, float]]:

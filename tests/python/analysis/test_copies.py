@@ -90,7 +90,9 @@ def test_functions_of_a_native_dataset_are_left_as_they_were(forty_photos: Path)
     on_image, on_label, on_batch = Counter(), Counter(), Counter()
     transform = T.Compose([T.Resize((8, 8)), T.Lambda(on_image)])
     dataset = sutler.ImageFolder(forty_photos, transform, target_transform=on_label)
-    with sutler.Loader(dataset, 4, num_workers=2, collate_fn=on_batch) as loader:
+    # Worker threads leave functions to the trainer.
+    threads: Any = {"num_workers": 2, "multiprocessing_context": "thread"}
+    with sutler.Loader(dataset, 4, collate_fn=on_batch, **threads) as loader:
         report = sutler.analyze(loader, 0.001, time=BRIEF)
         assert (on_image.calls, on_label.calls, on_batch.calls) == (0, 0, 0)
         assert "in_trainer_s" in report.findings.facts

@@ -43,7 +43,10 @@ def test_what_a_function_takes_in_the_trainers_process_is_a_fact(function: Any, 
     on_labels = function if function is slow_label else None
     dataset = sutler.ImageFolder(forty_photos, T.Compose(steps), target_transform=on_labels)
     collate = function if function is slow_batch else None
-    with sutler.Loader(dataset, BATCH, num_workers=2, collate_fn=collate) as loader:
+    # Worker threads leave functions to the trainer.
+    with sutler.Loader(
+        dataset, BATCH, num_workers=2, collate_fn=collate, multiprocessing_context="thread"
+    ) as loader:
         report = sutler.analyze(loader, 0.001, time=BRIEF)
     assert SECONDS <= report.findings.facts["in_trainer_s"] < 2 * SECONDS
     (told,) = told_of(report)
@@ -61,3 +64,26 @@ def test_where_all_is_native_or_in_workers_nothing_runs_in_the_trainers_process(
         report = sutler.analyze(loader, 0.001, time=BRIEF)
     assert "in_trainer_s" not in report.findings.facts
     assert not told_of(report)
+
+
+def test_a_function_that_worker_processes_run_is_preparation_that_more_of_them_do_sooner(
+    forty_photos: Path,
+) -> None:
+    dataset = sutler.ImageFolder(forty_photos, T.Compose([T.Resize((16, 16)), T.Lambda(slow_image)]))
+    with sutler.Loader(dataset, BATCH, num_workers=1) as loader:
+        report = sutler.analyze(loader, 0.001, time=BRIEF)
+    assert "in_trainer_s" not in report.findings.facts
+    assert not told_of(report)
+    assert report.findings.subject.kind == "python"
+    assert report.findings.stalls.prep > 0.5
+    with pytest.raises(ValueError, match="functions that are written in Python, cannot be slowed down"):
+        sutler.analyze(loader, 0.001, storage_mbps=1)
+
+
+@pytest.mark.filterwarnings("ignore::sutler.PythonTransformWarning")
+def test_one_that_a_cache_leaves_to_the_trainer_is_analysed_there(forty_photos: Path) -> None:
+    dataset = sutler.ImageFolder(forty_photos, T.Compose([T.Resize((16, 16)), T.Lambda(slow_image)]))
+    with sutler.Loader(dataset, BATCH, num_workers=2, cache="1MiB") as loader:
+        report = sutler.analyze(loader, 0.001, time=BRIEF)
+    assert report.findings.facts["in_trainer_s"] >= SECONDS
+    assert report.findings.subject.kind == "native"

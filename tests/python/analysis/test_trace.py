@@ -14,7 +14,7 @@ from sutler.analysis.trace import timeline_of_batches, trace_of
 
 from tests.python.agent.serving import Agent
 from tests.python.analysis.examples import findings
-from tests.python.analysis.test_accounting import Slow, SlowStream, lambdas, native
+from tests.python.analysis.test_accounting import IN_TRAINER, Slow, SlowStream, lambdas, native
 from tests.python.analysis.trace_rules import check_nesting, check_trace
 
 
@@ -66,7 +66,7 @@ def test_datasets_written_in_python(dataset: Any, workers: int, tmp_path: Path) 
 
 
 def test_functions_in_the_trainers_process(photos: Path, tmp_path: Path) -> None:
-    trace = traced(lambdas(photos), tmp_path / "trace.json")
+    trace = traced(lambdas(photos, **IN_TRAINER), tmp_path / "trace.json")
     own = [event for event in named(trace, "prep") if event["tid"] == 0]
     assert sum(event["dur"] for event in own) >= 2 * 0.005 * 1e6 * len(sutler.ImageFolder(photos))
 

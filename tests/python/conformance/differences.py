@@ -73,12 +73,12 @@ DIFFERENCES = {
         "tells. What a `generator` was seeded with counts when the loader is made.",
         reason="Equal arguments give equal batches, whatever else the program draws.",
     ),
-    "dataset_state_with_workers": Difference(
-        torch="There is no `state_dict()`. torchdata's `StatefulDataLoader` saves and loads that of a map-style "
-        "dataset, once per worker.",
-        sutler="A state holds it with `num_workers=0`. With workers it does not, and a warning says so.",
-        reason="Samples are handed to whichever worker is free, so what a worker's copy has seen says nothing about "
-        "the batches that the trainer has.",
+    "batches_with_states_in_turn": Difference(
+        torch="Workers take whole batches, in turn or, with `in_order=False`, as they get free. There is no "
+        "`state_dict()`; torchdata's `StatefulDataLoader` keeps that of a map-style dataset, once per worker.",
+        sutler="They do so where the dataset has `state_dict()` and `load_state_dict()`, and a state of the loader has "
+        "those of all workers; else samples go to whichever worker is free. One pass over such a dataset at a time.",
+        reason="What a worker's copy has come to depends on which samples it was asked for.",
     ),
     "random_numbers_per_sample": Difference(
         torch="`random`, NumPy and PyTorch are seeded once per worker, so a sample's values depend on `num_workers`.",

@@ -8,7 +8,6 @@ import multiprocessing
 import pickle
 import subprocess
 import threading
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -213,25 +212,32 @@ def test_copying_while_iterating(load: Callable[..., Any], way: Callable[[Any], 
 
 
 class Remembering(Numbers):
-    """Has a state of its own."""
+    """Has a state of its own: how often it was asked for a sample."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.asked = 0
+
+    def __getitem__(self, index: int) -> Any:
+        self.asked += 1
+        return super().__getitem__(index), self.asked
 
     def state_dict(self) -> dict[str, int]:
-        return {"length": len(self)}
+        return {"asked": self.asked}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        pass
+        self.asked = state["asked"]
 
 
-def test_the_state_of_a_dataset_in_workers(load: Callable[..., Any], differs: Callable[[str], bool]) -> None:
-    loader = load(Remembering(4), num_workers=1)
-    if differs("dataset_state_with_workers"):
-        with pytest.warns(
-            UserWarning, match="Remembering has a state_dict, but what it holds is not part of"
-        ):
-            assert loader.state_dict()["dataset"] is None
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            loader.state_dict()  # once is enough
-        assert load(Remembering(4)).state_dict()["dataset"] == {"length": 4}
+def test_workers_ask_copies_of_a_dataset_that_has_a_state_in_turn(
+    load: Callable[..., Any], differs: Callable[[str], bool]
+) -> None:
+    loader = load(Remembering(10), batch_size=2, num_workers=2)
+    asked = [batch[1].tolist() for batch in loader]
+    assert asked == [[1, 2], [1, 2], [3, 4], [3, 4], [5, 6]]
+    if differs("batches_with_states_in_turn"):
+        batches = iter(loader)
+        next(batches)
+        assert loader.state_dict()["dataset_workers"] == {"turn": 1, "states": [{"asked": 2}, None]}
     else:
         assert not hasattr(loader, "state_dict")

@@ -255,6 +255,7 @@ def draws_of(batches: Any) -> int:
     raise AssertionError("something else was drawn, too")
 
 
+@pytest.mark.usefixtures("no_other_workers")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_epoch_that_was_skipped_in_draws_and_ends_workers_as_a_whole_one(
     accelerator: Any, workers: int
@@ -268,6 +269,7 @@ def test_an_epoch_that_was_skipped_in_draws_and_ends_workers_as_a_whole_one(
     assert draws_of(rest) == 1
 
 
+@pytest.mark.usefixtures("no_other_workers")
 def test_workers_end_with_the_last_batch_for_trainers_that_count_batches(accelerator: Any) -> None:
     loader = Loader(torch.arange(12), 4, num_workers=2)
     for batches in (prepared := prepare(accelerator, loader), accelerate.skip_first_batches(prepared, 1)):

@@ -16,7 +16,7 @@ import sutler
 import sutler.testing
 from sutler import Loader
 
-from tests.python.trainers.conftest import Ended, Program, RunPrograms, run_command
+from tests.python.trainers.conftest import ABORTED, Ended, Program, RunPrograms, run_command
 
 data = pytest.importorskip("torch.utils.data")
 
@@ -69,7 +69,10 @@ def run_job(
         command = [str(JOB), part, str(photos), str(spoiled), str(folder)]
         if (part, world_size) == BY_TORCHRUN:
             torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world_size)]
-            return [run_command([*torchrun, *command], folder)], folder
+            ended = run_command([*torchrun, *command], folder)
+            if ABORTED in ended.errors:
+                ended = run_command([*torchrun, *command], folder)
+            return [ended], folder
         ranks = [Program(command, folder, environment) for environment in environments(world_size)]
         return run_programs(ranks), folder
 

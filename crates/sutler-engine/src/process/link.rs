@@ -5,7 +5,7 @@
 //! (the keys of the samples that follow, where those are not numbers), `T` (samples, how often each was drawn before where one was, what the cache has of them, and the
 //! rows they go into), `L` (rows asked for), `G` (go on with the next transform), `H` (let the sample stand), `U` (take up
 //! one that stands) and `F` (forget some that stand);
-//! back come `N` (what the steps of samples are called), `B` (a sample that has taken long is between two transforms), `W` (where do the finished samples go? sent where the order did not say), `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order. A
+//! back come `D` (what the worker's copy of the dataset has come to with this order), `N` (what the steps of samples are called), `B` (a sample that has taken long is between two transforms), `W` (where do the finished samples go? sent where the order did not say), `M` (the mailbox, when new or grown), `P` (a proposed schema) and one `R` or `E` for each sample in order. A
 //! worker answers an order as a whole; while it works, the first number in its mailbox tells how far it is.
 //!
 //! A worker that is a thread of this process has no mailbox: see `handover.rs`.
@@ -122,6 +122,8 @@ pub struct Link {
     /// The counter between us, where it is a thread of this process.
     handover: Option<Arc<dyn Handover>>,
     mailbox: Arc<Mailbox>,
+    /// What the worker's copy of the dataset had come to with the latest order, where it tells.
+    dataset_state: Option<Vec<u8>>,
     scratch: Vec<u8>,
 }
 
@@ -140,8 +142,25 @@ impl Link {
             cache_sent: false,
             handover,
             mailbox: Arc::default(),
+            dataset_state: None,
             scratch: Vec::new(),
         }
+    }
+
+    /// The same, to a worker that takes the place of one that had come to this.
+    pub fn beginning_from(mut self, dataset_state: Option<Vec<u8>>) -> Self {
+        self.dataset_state = dataset_state;
+        self
+    }
+
+    /// What the worker's copy of the dataset has come to, as far as it has told.
+    pub fn dataset_state(&self) -> Option<&[u8]> {
+        self.dataset_state.as_deref()
+    }
+
+    /// The same for whoever takes its place.
+    pub fn into_dataset_state(self) -> Option<Vec<u8>> {
+        self.dataset_state
     }
 
     /// Whether the worker is a thread of this process.
@@ -330,6 +349,7 @@ impl Link {
                     let names = String::from_utf8_lossy(body.0).lines().map(str::to_owned).collect();
                     return Ok(Answer::Steps(names));
                 }
+                b'D' => self.dataset_state = Some(body.0.to_vec()),
                 b'M' => self.mailbox.open(body.number(0)? as usize, descriptor)?,
                 b'P' => {
                     return Ok(Answer::Schema {

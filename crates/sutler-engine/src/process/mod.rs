@@ -33,7 +33,7 @@ use mailbox::Watch;
 use preparer::ProcessPreparer;
 use standing::Forgotten;
 use step_names::StepNames;
-use sutler_core::{Depth, SampleId};
+use sutler_core::{Depth, Rota, SampleId};
 use sutler_store::cache::Cache;
 
 use crate::{Arena, Preparation, Preparer, RowSpec};
@@ -46,11 +46,12 @@ pub trait Revive: Send + Sync {
     /// What became of a worker that no longer answers, as the end of a sentence: "was killed by signal 9 (SIGKILL)".
     fn post_mortem(&self, worker: usize) -> String;
 
-    /// Starts a worker anew and returns the way to it.
+    /// Starts a worker anew and returns the way to it. Where the one before it has told what its copy of the dataset had
+    /// come to, the new one begins from there.
     ///
     /// # Errors
     /// When no process or thread can be started.
-    fn revive(&self, worker: usize) -> std::io::Result<Connection>;
+    fn revive(&self, worker: usize, dataset_state: Option<&[u8]>) -> std::io::Result<Connection>;
 }
 
 /// What a job with worker processes is made of.
@@ -100,6 +101,8 @@ struct Shared {
     forgotten: Arc<Forgotten>,
     /// What the steps of samples are called.
     steps: StepNames,
+    /// Who prepares which batch of the next run, where workers take turns.
+    rota: Mutex<Option<Rota>>,
     /// What each worker is at, for whoever waits too long. Filled when an order goes out, emptied when it is answered.
     under_way: Mutex<BTreeMap<usize, UnderWay>>,
 }
@@ -129,9 +132,23 @@ struct Workers {
     ended: bool,
 }
 
+impl Workers {
+    /// Where among the idle ones a certain worker is, or any.
+    fn idle_place(&self, wanted: Option<usize>) -> Option<usize> {
+        match wanted {
+            Some(number) => self.idle.iter().position(|link| link.worker() == number),
+            None => self.idle.len().checked_sub(1),
+        }
+    }
+}
+
 impl Shared {
     fn workers(&self) -> MutexGuard<'_, Workers> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rota(&self) -> MutexGuard<'_, Option<Rota>> {
+        self.rota.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn under_way(&self) -> MutexGuard<'_, BTreeMap<usize, UnderWay>> {
@@ -162,6 +179,7 @@ impl ProcessPreparation {
                 whole_batches: options.whole_batches,
                 elastic: options.elastic,
                 keeping: options.cache.map(Keeping::new),
+                rota: Mutex::default(),
                 under_way: Mutex::default(),
                 hand_over: options.hand_over,
                 forgotten: Arc::default(),
@@ -205,6 +223,11 @@ impl ProcessPreparation {
         workers.to_come = workers.to_come.saturating_sub(1);
         self.shared.arrival.notify_all();
         Ok(())
+    }
+
+    /// Has workers take whole batches in turn in runs that begin from now on.
+    pub fn take_turns(&self, rota: Rota) {
+        *self.shared.rota() = Some(rota);
     }
 
     /// Names further samples by something else than a number; they are numbered on from [`FIRST_KEYED`].
@@ -254,6 +277,10 @@ impl Preparation for ProcessPreparation {
 
     fn takes_whole_batches(&self) -> bool {
         self.shared.whole_batches
+    }
+
+    fn rota(&self) -> Option<Rota> {
+        *self.shared.rota()
     }
 
     fn shared_memory(&self) -> Option<Arc<Arena>> {

@@ -111,6 +111,7 @@ impl Preparer for ProcessPreparer {
                 samples: &order.samples[start..end],
                 repeats: &order.repeats.slice(start, end),
                 whole_batch: order.whole_batch && end - start == count,
+                worker: order.worker,
                 unfinished: None,
             };
             match self.ask(&part, &mut From(start, rows), standing.take(), boundary) {
@@ -187,7 +188,7 @@ impl ProcessPreparer {
         standing: Option<Box<Standing>>,
         boundary: &mut dyn Boundary,
     ) -> Result<Vec<Elsewhere>, Lost> {
-        self.find_worker()?;
+        self.find_worker(order.worker)?;
         let started = Instant::now();
         let answered = self.converse(order, places, standing, boundary);
         if let Some(link) = &self.link {
@@ -213,18 +214,19 @@ impl ProcessPreparer {
         Ok(answers.collect())
     }
 
-    /// Makes sure that there is a worker to talk to: one that nobody talks to, or where workers come and go a new one.
-    fn find_worker(&mut self) -> Result<(), Lost> {
+    /// Makes sure that there is a worker to talk to: one that nobody talks to, or where workers come and go a new one. Where
+    /// they take turns, it is this one; each thread has the turns of one worker, so nobody else talks to it.
+    fn find_worker(&mut self, wanted: Option<usize>) -> Result<(), Lost> {
         let workers = self.shared.workers();
         self.is_new = self.link.as_ref().is_none_or(|link| link.generation() != workers.generation);
         if !self.is_new {
             return Ok(());
         }
-        let nobody_yet = |workers: &mut Workers| workers.idle.is_empty() && workers.to_come > 0;
+        let nobody_yet = |workers: &mut Workers| workers.idle_place(wanted).is_none() && workers.to_come > 0;
         let arrived = self.shared.arrival.wait_while(workers, nobody_yet);
         let mut workers = arrived.unwrap_or_else(PoisonError::into_inner);
         let generation = workers.generation;
-        self.link = workers.idle.pop();
+        self.link = workers.idle_place(wanted).map(|place| workers.idle.remove(place));
         if self.link.is_some() || !self.shared.elastic || workers.ended {
             return Ok(());
         }
@@ -234,7 +236,8 @@ impl ProcessPreparer {
         });
         drop(workers);
         let unable = |text: String| Lost { reason: LinkError::Broken(text), finished: 0 };
-        let connection = self.shared.revive.revive(number).map_err(|error| unable(error.to_string()))?;
+        let connection =
+            self.shared.revive.revive(number, None).map_err(|error| unable(error.to_string()))?;
         let second = connection.socket.try_clone().map_err(|error| unable(error.to_string()))?;
         let mut workers = self.shared.workers();
         if workers.generation == generation && !workers.ended {
@@ -347,11 +350,9 @@ impl ProcessPreparer {
 
     /// Replaces a worker that died; false when that is not possible.
     fn start_anew(&mut self) -> bool {
-        let Some((worker, generation)) = self.link.as_ref().map(|link| (link.worker(), link.generation()))
-        else {
-            return false;
-        };
-        let Ok(connection) = self.shared.revive.revive(worker) else { return false };
+        let Some(lost) = &self.link else { return false };
+        let (worker, generation) = (lost.worker(), lost.generation());
+        let Ok(connection) = self.shared.revive.revive(worker, lost.dataset_state()) else { return false };
         let Ok(second) = connection.socket.try_clone() else { return false };
         let mut workers = self.shared.workers();
         // Whoever hung up in the meantime does not know of the new one, and would wait for it.
@@ -361,7 +362,8 @@ impl ProcessPreparer {
         if let Some(slot) = workers.sockets.get_mut(worker) {
             *slot = Some(second);
         }
-        self.link = Some(Link::new(worker, generation, connection));
+        let inherited = self.link.take().and_then(Link::into_dataset_state);
+        self.link = Some(Link::new(worker, generation, connection).beginning_from(inherited));
         true
     }
 }
