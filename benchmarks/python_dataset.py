@@ -1,8 +1,9 @@
 """A dataset written in Python, decoded by Pillow, through Sutler and PyTorch's loader with as many worker processes.
 
-Both get torchvision's ``ImageFolder`` as it is. An uncounted epoch warms each up; then each has one epoch and one fresh
-start per round, and the one that begins changes from round to round. Processor time is that of the trainer and all its
-workers; the first batch is that of a new loader, workers not yet started.
+Both get torchvision's ``ImageFolder`` as it is; with ``--rows``, PyTorch's ``TensorDataset`` of so many rows instead,
+whose samples take microseconds, so that handing them over is most of the work. An uncounted epoch warms each up; then
+each has one epoch and one fresh start per round, and the one that begins changes from round to round. Processor time is
+that of the trainer and all its workers; the first batch is that of a new loader, workers not yet started.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarks import process_tree, report
 from benchmarks.contenders import Settings
 from benchmarks.images import say
 from benchmarks.outcome import Outcome
-from benchmarks.photos import Photos, photo_tree
+from benchmarks.photos import photo_tree
 from benchmarks.seat import seat
 from benchmarks.turns import in_turn
 from benchmarks.worker import check_delivered
@@ -27,6 +29,9 @@ from benchmarks.worker import check_delivered
 #: The loaders, by the module and the name of their class.
 CONTENDERS = {"sutler": ("sutler", "Loader"), "torch": ("torch.utils.data", "DataLoader")}
 TITLES = {"sutler": "Sutler", "torch": "torch"}
+
+#: Numbers in a row of a tensor.
+ROW_VALUES = 16
 
 
 @dataclass
@@ -62,16 +67,25 @@ _makers: dict[str, Callable[[], Any]] = {}
 _loaders: dict[str, Any] = {}
 
 
-def _take_seat(name: str, settings: Settings) -> None:
-    """Gets ready in the process that a contender has for itself; imports are not counted."""
+def _dataset(settings: Settings, rows: int) -> Any:
     import torch
 
-    from benchmarks.contenders.torch_loader import pil_dataset
+    if rows == 0:
+        from benchmarks.contenders.torch_loader import pil_dataset
+
+        return pil_dataset(settings)
+    values = torch.arange(rows * ROW_VALUES, dtype=torch.float32).reshape(rows, ROW_VALUES)
+    return torch.utils.data.TensorDataset(values, torch.arange(rows))
+
+
+def _take_seat(name: str, settings: Settings, rows: int) -> None:
+    """Gets ready in the process that a contender has for itself; imports are not counted."""
+    import torch
 
     torch.set_num_threads(1)
     module, attribute = CONTENDERS[name]
     loader = getattr(__import__(module, fromlist=[attribute]), attribute)
-    dataset = pil_dataset(settings)
+    dataset = _dataset(settings, rows)
 
     def make() -> Any:
         return loader(
@@ -117,32 +131,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repeat", type=int, default=4, help="list each photo this often, for a long enough epoch"
     )
+    parser.add_argument("--rows", type=int, default=0, help="so many rows of a tensor instead of photos")
 
 
 def measure(arguments: argparse.Namespace) -> Outcome:
-    with photo_tree(arguments.data, repeat=arguments.repeat) as photos, ExitStack() as stack:
+    with ExitStack() as stack:
+        if arguments.rows:
+            samples, root, what = arguments.rows, Path.cwd(), f"{arguments.rows:,} rows of a TensorDataset"
+            described = f"{what}, {ROW_VALUES} numbers each"
+        else:
+            photos = stack.enter_context(photo_tree(arguments.data, repeat=arguments.repeat))
+            samples, root, described = photos.samples, photos.root, photos.description
+            what = f"{arguments.pipeline} pipeline on Pillow's images: {described}"
         settings = Settings(
-            str(photos.root), arguments.pipeline, batch_size=arguments.batch_size, threads=arguments.workers
+            str(root), arguments.pipeline, batch_size=arguments.batch_size, threads=arguments.workers
         )
-        seats = {name: stack.enter_context(seat(_take_seat, name, settings)) for name in CONTENDERS}
+        seats = {
+            name: stack.enter_context(seat(_take_seat, name, settings, arguments.rows)) for name in CONTENDERS
+        }
         rounds: dict[str, list[Measured]] = {name: [] for name in CONTENDERS}
         for number in range(arguments.rounds):
             say(f"round {number + 1} of {arguments.rounds}")
             for name in in_turn(CONTENDERS, number):
                 rounds[name].append(seats[name].submit(_run_round, name).result())
-        check_delivered(rounds, photos.samples)
+        check_delivered(rounds, samples)
         raw = {
             "benchmark": "python-dataset",
-            "data": photos.description,
+            "data": described,
             "settings": {name: value for name, value in asdict(settings).items() if name != "root"},
             "contenders": {name: [asdict(each) for each in measured] for name, measured in rounds.items()},
         }
-        return Outcome(_summary(settings, photos, rounds), raw, photos.root.parent)
+        return Outcome(_summary(settings, what, rounds), raw, root.parent)
 
 
-def _summary(settings: Settings, photos: Photos, rounds: dict[str, list[Measured]]) -> str:
+def _summary(settings: Settings, what: str, rounds: dict[str, list[Measured]]) -> str:
     head = (
-        f"Python dataset, {settings.pipeline} pipeline on Pillow's images: {photos.description}\n"
+        f"Python dataset, {what}\n"
         f"{settings.threads} worker processes each, batches of {settings.batch_size}, "
         f"{len(rounds['sutler'])} interleaved rounds, page cache warm, every sample delivered\n"
     )

@@ -39,28 +39,39 @@ class Burn:
 
     seconds: float
 
-    def __call__(self, sample: Any) -> Any:
-        heavy = sample[-1]
-        if heavy:
+    def __call__(self, values: Any) -> Any:
+        if is_slow(values):
             end = time.thread_time() + self.seconds
             while time.thread_time() < end:
                 pass
-        return sample
+        return values
 
 
-def read_clip(sample: tuple[Path, bool]) -> tuple[Any, bool]:
+def is_slow(values: Any) -> bool:
+    """Whether a clip goes through the heavy step: those of an odd number of values do.
+
+    A function behind native transforms knows nothing of a sample but what it is given.
+    """
+    return len(values) % 2 == 1
+
+
+def read_clip(path: Path) -> Any:
     """A clip's values, from -1 to 1."""
-    path, heavy = sample
     with wave.open(str(path)) as file:
         values = np.frombuffer(file.readframes(file.getnframes()), np.int16)
-    return values.astype(np.float32) / 32768, heavy
+    return values.astype(np.float32) / 32768
 
 
-def spectrum(sample: tuple[Any, bool]) -> Any:
+def heavy_steps(heavy_ms: float) -> list[Callable[[Any], Any]]:
+    """What is done to a clip once it is read: nothing to most of them, and then its spectrum."""
+    return [*[Burn(heavy_ms / 1000 / HEAVY_STEPS)] * HEAVY_STEPS, spectrum]
+
+
+def spectrum(values: Any) -> Any:
     """The logarithm of a clip's power over time and frequency, of one length for all."""
     import torch
 
-    values, _ = sample
+    values = np.asarray(values)
     fixed = np.zeros(8000, np.float32)
     fixed[: min(len(values), 8000)] = values[:8000]
     found = torch.stft(
@@ -79,23 +90,43 @@ def find_clips(folder: Path) -> list[Path]:
     return files
 
 
+def list_clips(source: Path, folder: Path, mix: Mix) -> None:
+    """Lists the clips of a mix: each under many names, and once in a copy that lacks one value if that tells it."""
+    files = find_clips(source)
+    (folder / "all").mkdir(parents=True)
+    made = folder.with_name(f"{folder.name}-made")
+    made.mkdir()
+    slow = mix.slow
+    for index in range(mix.samples):
+        number = index % len(files)
+        clip = made / f"{number:06}-{index in slow}.wav"
+        if not clip.exists():
+            _cut_clip(files[number], clip, odd=index in slow)
+        os.link(clip, folder / "all" / f"{index:06}.wav")
+
+
+def _cut_clip(source: Path, target: Path, *, odd: bool) -> None:
+    """Copies a clip, without its last value where that gives it an odd, or an even, number of them."""
+    with wave.open(str(source)) as clip, wave.open(str(target), "wb") as written:
+        written.setparams(clip.getparams())
+        count = clip.getnframes()
+        written.writeframes(clip.readframes(count - (count % 2 != odd)))
+
+
 class Speech:
     """Spoken digits, of which some go through a heavy step besides."""
 
-    def __init__(self, folder: Path, mix: Mix, heavy_ms: float) -> None:
+    def __init__(self, folder: Path, heavy_ms: float) -> None:
         from torchvision.transforms import Compose
 
-        files = find_clips(folder)
-        self._files = [files[index % len(files)] for index in range(mix.samples)]
-        self._slow = mix.slow
-        burns: list[Callable[[Any], Any]] = [Burn(heavy_ms / 1000 / HEAVY_STEPS)] * HEAVY_STEPS
-        self._transform = Compose([read_clip, *burns, spectrum])
+        self._files = find_clips(folder)
+        self._transform = Compose([read_clip, *heavy_steps(heavy_ms)])
 
     def __len__(self) -> int:
         return len(self._files)
 
     def __getitem__(self, index: int) -> tuple[int, Any]:
-        return index, self._transform((self._files[index], index in self._slow))
+        return index, self._transform(self._files[index])
 
 
 class Photos:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from benchmarks import process_tree
 from benchmarks.contenders.base import MEAN, STD
 from benchmarks.worker import ContenderError
-from benchmarks.workload_data import Mix, Photos, Speech
+from benchmarks.workload_data import Mix, Photos, Speech, heavy_steps
 from benchmarks.workload_volumes import Volumes
 
 Kind = Literal["volumes", "speech", "photos"]
@@ -48,8 +48,8 @@ CONTENDERS = {
 def missing(name: str, kind: Kind) -> str | None:
     """Why a contender has no part in a workload, as the end of a sentence; None when it has."""
     family = CONTENDERS[name].family
-    if kind == "speech" and family in ("native", "dali"):
-        return "the heavy step is a function in Python, which threads could run but one at a time"
+    if kind == "speech" and family == "dali":
+        return "the heavy step is a function in Python, which its threads could run but one at a time"
     if family == "dali":
         try:
             found = importlib.util.find_spec("nvidia.dali") is not None
@@ -82,7 +82,7 @@ class Workload:
     def dataset(self) -> Any:
         """The samples, as a dataset written in Python."""
         if self.kind == "speech":
-            return Speech(Path(self.folder), self.mix, self.heavy_ms)
+            return Speech(Path(self.folder), self.heavy_ms)
         if self.kind == "volumes":
             return Volumes(Path(self.folder), self.mix.slow_share, self.side)
         return Photos(Path(self.folder))
@@ -101,6 +101,9 @@ class Workload:
                 T.GaussianNoise(mean=0.0, std=0.1, p=0.1),
             ]
             return sutler.VolumeFolder(self.folder, transform=T.Compose(chain), progress=False)
+        if self.kind == "speech":
+            functions = [T.Lambda(function) for function in heavy_steps(self.heavy_ms)]
+            return sutler.AudioFolder(self.folder, transform=T.Compose(functions), progress=False)
         transform = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize(MEAN, STD)])
         return sutler.ImageFolder(self.folder, transform=transform, progress=False)
 
@@ -153,11 +156,13 @@ def make_feed(name: str, workload: Workload) -> Feed:
         "num_workers": workload.workers,
         "in_order": contender.in_order,
     }
+    stay: dict[str, Any] = {"persistent_workers": True, "multiprocessing_context": "fork"}
     if contender.family == "native":
         import sutler
 
+        if workload.kind == "speech":  # functions in Python run in worker processes
+            common |= stay
         return LoaderFeed(sutler.Loader(workload.native(), **common, return_ids=True), -1)
-    stay: dict[str, Any] = {"persistent_workers": True, "multiprocessing_context": "fork"}
     if contender.family == "sutler":
         import sutler
 

@@ -35,7 +35,7 @@ from benchmarks.outcome import Outcome
 from benchmarks.seat import seat
 from benchmarks.turns import in_turn
 from benchmarks.worker import ContenderError
-from benchmarks.workload_data import Mix, find_clips, list_photos, make_photos
+from benchmarks.workload_data import Mix, find_clips, list_clips, list_photos, make_photos
 from benchmarks.workload_feeds import (
     CONTENDERS,
     Kind,
@@ -142,8 +142,8 @@ def _source(arguments: argparse.Namespace, kind: Kind, scratch: Path) -> Path:
 def _list(kind: Kind, source: Path, folder: Path, mix: Mix) -> Path:
     """A folder with the samples of a mix."""
     if kind == "speech":
-        return source  # its dataset repeats the clips by itself
-    if kind == "volumes":
+        list_clips(source, folder, mix)
+    elif kind == "volumes":
         list_volumes(source, folder, mix.samples)
     else:
         list_photos(source, folder, mix)
