@@ -177,9 +177,8 @@ class Passes:
         resume = self._resumed(epoch)
         if resume is not None:
             return resume.copy()
-        left = (
-            self._position or self._resume
-        )  # a trainer may choose the epoch that comes after a loaded state's
+        # A trainer may choose the epoch that comes after a loaded state's.
+        left = self._position or self._resume
         copies = None if left is None or left.copies is None else left.copies.at_rest()
         return Position(epoch, 0).with_copies(copies)
 
