@@ -20,6 +20,7 @@ from sutler._columns import Columns
 from sutler._dataset_state import WorkerCopies, tells_states
 from sutler._detection_batches import DetectionBatches
 from sutler._fetch import bulk_getter
+from sutler._interrupts import interrupts_put_off
 from sutler._keys import KeyTable
 from sutler._padded_batches import PaddedBatches
 from sutler._processes import WorkerPool
@@ -420,7 +421,8 @@ class ProcessBackend:
         first = range(min(wanted, FIRST_WORKERS))
         self._to_come = range(len(first), wanted)
         try:
-            job.use_workers([self._pool.connect(worker) for worker in first], len(self._to_come))
+            with interrupts_put_off():
+                job.use_workers([self._pool.connect(worker) for worker in first], len(self._to_come))
         except BaseException:
             self._epochs -= 1
             self._to_come = range(wanted)
@@ -430,8 +432,9 @@ class ProcessBackend:
     def complete_team(self, job: _sutler.Job) -> None:
         """Starts the workers that are still to come, while those that are there have begun with the epoch."""
         while self._to_come:
-            job.add_worker(self._revive(self._to_come[0]))
-            self._to_come = self._to_come[1:]
+            with interrupts_put_off():
+                job.add_worker(self._revive(self._to_come[0]))
+                self._to_come = self._to_come[1:]
 
     def give_up_team(self, job: _sutler.Job) -> None:
         """Ends workers of which some have not been started, so that the next epoch starts all of them anew."""
@@ -523,8 +526,10 @@ class ProcessBackend:
     def end(self) -> None:
         """Waits for the processes."""
         if self._pool is not None:
-            self._pool.end()
-            self._pool = None
+            try:
+                self._pool.end()
+            finally:  # also when whoever waits is interrupted: they were hung up on
+                self._pool = None
 
     def _revive(self, worker: int, dataset_state: bytes | None = None) -> tuple[int, Any, int | None]:
         if self._pool is None:

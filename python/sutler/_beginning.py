@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from sutler import _sutler
 from sutler._backend import BatchSource, ProcessBackend, draw_seed, length_of
 from sutler._dataset_state import own_state
 from sutler._epoch import Position, Progress
+from sutler._interrupts import interrupts_put_off
 from sutler._keys import KeyTable
 from sutler._python_batches import InlineBatches, drawn_batches
 from sutler._sampling import Feed
@@ -53,10 +55,30 @@ def begin_epoch(loader: Loader, position: Position) -> tuple[BatchSource, Callab
         if isinstance(backend, ProcessBackend):
             backend.complete_team(job)
         return source, call_off
-    except BaseException:  # raised by the user's sampler, or by what starts workers
-        if isinstance(backend, ProcessBackend):
-            backend.give_up_team(job)
-        call_off()
+    except BaseException:  # raised by the user's sampler, by what starts workers, or by Ctrl-C
+        run.close()
+        _leave(loader, job)
+        raise
+
+
+def _leave(loader: Loader, job: _sutler.Job) -> None:
+    """Leaves an epoch that was entered and cannot begin."""
+    if isinstance(loader._backend, ProcessBackend):
+        loader._backend.give_up_team(job)
+    loader._backend.leave_epoch(job)
+
+
+@contextmanager
+def _entered(loader: Loader, rows: int) -> Iterator[tuple[_sutler.Engine, _sutler.Job]]:
+    """What an epoch is started with that begins inside. Workers are started here, so Ctrl-C comes after it."""
+    job = None
+    try:
+        with interrupts_put_off():
+            engine, job = loader._room.enter_epoch(loader, rows)
+            yield engine, job
+    except BaseException:
+        if job is not None:
+            _leave(loader, job)
         raise
 
 
@@ -105,7 +127,7 @@ def _plan_in_process(loader: Loader, position: Position, first: int) -> InlineBa
         batches,
         total=total,
         samples=samples,
-        epoch=position.epoch,
+        position=position,
         keys=keys,
         figures=loader._inline,
         cache=loader._backend.cache() if isinstance(loader._backend, ProcessBackend) else None,
@@ -137,33 +159,32 @@ def _start_run(
     at: dict[str, Any] = {"epoch": position.epoch, "consumed": position.consumed, "done": position.served}
     drawing = position.drawing
     if drawing is None:
-        engine, job = loader._room.enter_epoch(loader, batch_size)
-        numbers = _numbers(loader, position)
-        run = engine.start(
-            job,
-            shuffle=loader.shuffle,
-            seed=loader.seed,
-            batch_size=batch_size,
-            drop_last=loader.drop_last,
-            rank=loader.rank,
-            world_size=loader.world_size,
-            samples=len(loader.dataset if numbers is None else numbers),
-            before=position.before,
-            # A list would hold an object for each sample.
-            part=None if numbers is None else numbers.astype(np.uint32).data,
-            **at,
-        )
+        with _entered(loader, batch_size) as (engine, job):
+            numbers = _numbers(loader, position)
+            run = engine.start(
+                job,
+                shuffle=loader.shuffle,
+                seed=loader.seed,
+                batch_size=batch_size,
+                drop_last=loader.drop_last,
+                rank=loader.rank,
+                world_size=loader.world_size,
+                samples=len(loader.dataset if numbers is None else numbers),
+                before=position.before,
+                # A list would hold an object for each sample.
+                part=None if numbers is None else numbers.astype(np.uint32).data,
+                **at,
+            )
         return run, job, None
     batches_ahead = loader._batches_ahead(batch_size)
     if drawing.in_batches:
         # The largest of the first ones; a later batch that is larger gets memory of its own.
-        engine, job = loader._room.enter_epoch(
-            loader, max([1, *map(len, drawing.items(first, batches_ahead))])
-        )
-        run = engine.start_batches(job, **at)
+        largest = max([1, *map(len, drawing.items(first, batches_ahead))])
+        with _entered(loader, largest) as (engine, job):
+            run = engine.start_batches(job, **at)
     else:
-        engine, job = loader._room.enter_epoch(loader, batch_size)
-        run = engine.start_drawn(job, batch_size=batch_size, drop_last=loader.drop_last, **at)
+        with _entered(loader, batch_size) as (engine, job):
+            run = engine.start_drawn(job, batch_size=batch_size, drop_last=loader.drop_last, **at)
     announce = partial(loader._backend.announce_keys, job)
     resumed = 0 if position.served is None else json.loads(position.served.save())["len"]
 

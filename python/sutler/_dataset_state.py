@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sutler._collated import Untold
 from sutler._stream_copy import is_stateful
-from sutler._worker_errors import rebuild
+from sutler._worker_errors import describe_trainers, rebuild
 
 if TYPE_CHECKING:
     from sutler._epoch import Progress
@@ -47,7 +47,8 @@ class Reached(NamedTuple):
     """How far the epoch is with a batch, and the dataset's copies."""
 
     progress: Progress
-    states: WorkerStates
+    #: Nothing where the trainer's own dataset tells.
+    states: WorkerStates | None
 
 
 class WorkerCopies:
@@ -119,6 +120,14 @@ def own_state(loader: Loader) -> WorkerStates | None:
 def state_now(dataset: Any) -> WorkerStates:
     """What the trainer's own dataset has come to, as if it were the copy of the only worker."""
     return WorkerStates((pickle.dumps(dataset.state_dict()),))
+
+
+def state_noted(dataset: Any) -> WorkerStates:
+    """The same before a batch is begun. What is raised over it is for whoever saves a state: most never do."""
+    try:
+        return state_now(dataset)
+    except Exception as error:
+        return WorkerStates((Untold(describe_trainers(error)),))
 
 
 def outlasts_epochs(loader: Loader) -> bool:

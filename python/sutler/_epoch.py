@@ -266,6 +266,7 @@ class EpochIterator(Iterator[Any]):
 
     def __next__(self) -> Any:
         if self._ended:
+            self._position.ended = self._position.complete
             raise StopIteration
         if self._lost is not None:
             raise copy.copy(self._lost)
@@ -295,10 +296,11 @@ class EpochIterator(Iterator[Any]):
         if answer is None:
             if self._delivered == 0:
                 _warn_of_failures(self._loader, self._position, stacklevel=2)
-            self._ended = True
-            self._position.complete = self._position.ended = True
+            self._ended = self._position.complete = True
             with self._loader._beginning_or_ending():
                 self.close()
+            # Not where Ctrl-C came instead: the trainer has not heard of the end.
+            self._position.ended = True
             raise StopIteration
         batch, progress = answer
         before = self._position.done

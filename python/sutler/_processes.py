@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from sutler import _fork_server
+from sutler._interrupts import interrupts_put_off
 from sutler._worker import WorkerOptions, run_worker
 from sutler.errors import WorkerStartError
 
@@ -65,7 +66,7 @@ class WorkerPool:
 
     def start(self, worker: int, dataset_state: bytes | None = None) -> int:
         """Starts (or replaces) a worker and returns the descriptor of the socket to it."""
-        with self._lock:
+        with interrupts_put_off(), self._lock:
             if self._refusing:
                 raise RuntimeError("the workers are being ended")
             traces = _traces(self._context)
@@ -81,7 +82,7 @@ class WorkerPool:
                 name=f"sutler-worker-{worker}",
                 daemon=True,
             )
-            with _interrupts_put_off(self._context):
+            with _interrupts_blocked(self._context):
                 process.start()
             theirs.close()
             began.close()
@@ -211,7 +212,7 @@ def _start_advice(context: Any) -> str:
 
 
 @contextlib.contextmanager
-def _interrupts_put_off(context: Any) -> Iterator[None]:
+def _interrupts_blocked(context: Any) -> Iterator[None]:
     """What is started meanwhile begins with Ctrl-C blocked: it could not yet ignore it, and would print a traceback."""
     if context.get_start_method() == "forkserver":
         yield  # its processes are no children of ours, and it must not pass this on to those of others

@@ -15,7 +15,7 @@ import numpy as np
 from sutler import _draws, _moment, _payload, _schema, _sutler, _worker_errors
 from sutler._collated import Collated, CollatedLayout, Handed, NotCollated, Separate, Told
 from sutler._cuda import make_pinner
-from sutler._dataset_state import Reached, outlasts_epochs, state_now
+from sutler._dataset_state import Reached, outlasts_epochs, state_noted, state_now
 from sutler._fetch import (
     Draw,
     bulk_getter,
@@ -33,11 +33,12 @@ from sutler._output import converter
 from sutler._parts import Parts, pack, parts_of
 from sutler._run import AssembledBatches
 from sutler._seeding import generators_kept, seeded
+from sutler._stream_copy import is_stateful
 from sutler.errors import ErrorBudgetExceeded, Failure, RankOutOfStep, SampleError, sample_error
 
 if TYPE_CHECKING:
     from sutler._dataset_state import WorkerCopies
-    from sutler._epoch import Progress
+    from sutler._epoch import Position, Progress
     from sutler._figures import TrainerFigures
     from sutler._run import RunReader
     from sutler._sampling import Drawing
@@ -300,7 +301,7 @@ class InlineBatches:
         *,
         total: int | None,
         samples: int,
-        epoch: int,
+        position: Position,
         keys: KeyTable,
         figures: TrainerFigures,
         cache: _sutler.Cache | None,
@@ -308,6 +309,8 @@ class InlineBatches:
         self._dataset = loader.dataset
         #: Whether it is asked for samples ahead of the trainer, so that what it has come to goes with each batch.
         self._tells_state = outlasts_epochs(loader)
+        #: Where the trainer stands, for a dataset with a state that is asked when the trainer asks for a batch.
+        self._standing = position if is_stateful(loader.dataset) and not self._tells_state else None
         self._parts = parts_of(loader.dataset)
         self._cache = cache
         #: Of the batch in the making, how many samples were made from what the cache had kept.
@@ -315,7 +318,7 @@ class InlineBatches:
         self._batches: Iterator[tuple[int, tuple[list[int], Progress]]] = enumerate(batches)
         #: How many batches there are in all, where that is known.
         self.total = total
-        self._epoch = epoch
+        epoch = self._epoch = position.epoch
         self._seed = loader.seed
         self._keys = keys
         self._convert = np.asarray if loader.output == "dlpack" else converter(loader.output)
@@ -354,6 +357,9 @@ class InlineBatches:
         return self._figures.last_delivery()
 
     def _next(self) -> tuple[Any, Progress] | None:
+        if self._standing is not None and self._standing.copies is None:
+            # Should the batch not come, the dataset is somewhere in the middle of it, and the trainer still here.
+            self._standing.copies = state_noted(self._dataset)
         # A batch that raises is gone, too: the next call goes on with the next one.
         for number, (numbers, progress) in self._batches:
             draws = [Draw(self._keys.key(drawn), repeat) for drawn, repeat in map(_draws.split, numbers)]
@@ -371,6 +377,8 @@ class InlineBatches:
             if made is not None:
                 if self._tells_state:
                     progress = Reached(progress, state_now(self._dataset))
+                elif self._standing is not None:
+                    progress = Reached(progress, None)  # from here on the dataset itself knows
                 return self._pin(made[0]), progress
         return None
 

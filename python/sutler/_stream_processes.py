@@ -14,6 +14,7 @@ from typing import Any
 
 from sutler import _payload, _worker_errors
 from sutler._data_pipes import PipeOrders
+from sutler._interrupts import interrupts_put_off
 from sutler._processes import WorkerPool
 from sutler._stream_memory import BatchMaps
 from sutler._stream_progress import StreamProgress
@@ -82,7 +83,8 @@ class StreamWorkers:
         self._finalizer = weakref.finalize(self, _end, os.getpid(), self._pool, self._channels)
         try:
             for worker in range(options.num_workers):
-                self._channels.append(socket.socket(fileno=self._pool.start(worker)))
+                with interrupts_put_off():
+                    self._channels.append(socket.socket(fileno=self._pool.start(worker)))
         except BaseException:
             self.end()
             raise

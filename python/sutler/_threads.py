@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sutler import _worker_errors
+from sutler._interrupts import interrupts_put_off
 from sutler._thread_worker import Seat, run_worker_thread
 from sutler._worker import Hangup, WorkerOptions
 
@@ -68,7 +69,7 @@ class ThreadPool:
 
     def start(self, worker: int, dataset_state: bytes | None = None) -> int:
         """Starts (or replaces) a worker and returns the descriptor of the socket to it."""
-        with self._lock:
+        with interrupts_put_off(), self._lock:
             if self._refusing:
                 raise RuntimeError("the workers are being ended")
             dataset = self._copy() if self._own_copies else self._dataset
@@ -155,16 +156,18 @@ class ThreadPool:
         self.refuse()
         deadline = time.monotonic() + END_SECONDS
         stuck = []
-        for thread, seat in zip(self._threads, self._seats, strict=True):
-            # The collector may come upon an abandoned loader in any thread, also in one of these.
-            if thread is None or thread is threading.current_thread():
-                continue
-            thread.join(timeout=max(0.0, deadline - time.monotonic()))
-            if thread.is_alive():
-                stuck.append(f"worker thread {seat.worker} is at {seat.doing or 'worker_init_fn'}")
-        for sentinel in self._sentinels:
-            if sentinel is not None:
-                sentinel.close()
+        try:
+            for thread, seat in zip(self._threads, self._seats, strict=True):
+                # The collector may come upon an abandoned loader in any thread, also in one of these.
+                if thread is None or thread is threading.current_thread():
+                    continue
+                thread.join(timeout=max(0.0, deadline - time.monotonic()))
+                if thread.is_alive():
+                    stuck.append(f"worker thread {seat.worker} is at {seat.doing or 'worker_init_fn'}")
+        finally:  # also when whoever waits is interrupted
+            for sentinel in self._sentinels:
+                if sentinel is not None:
+                    sentinel.close()
         if stuck:
             warnings.warn(
                 f"{', '.join(stuck)} and has not ended within {END_SECONDS:g} seconds. A thread cannot be ended from "

@@ -166,7 +166,6 @@ class Worker:
         self._dataset = dataset
         self._socket = connection
         self._options = options
-        self._mailbox_fd = os.memfd_create("sutler-mailbox", os.MFD_CLOEXEC)
         self._mailbox_size = 0
         self._position = MAILBOX_START
         self._replies = bytearray()
@@ -205,6 +204,7 @@ class Worker:
     # --- the mailbox ---
 
     def _open_mailbox(self) -> None:
+        self._mailbox_fd = os.memfd_create("sutler-mailbox", os.MFD_CLOEXEC)
         self._grow(MAILBOX_BYTES)
 
     def _grow(self, size: int) -> None:

@@ -35,6 +35,12 @@ def describe_here(error: BaseException, worker: int, told: Any = None) -> Raised
     return Raised(type(error), text, f"worker thread {worker}", _pickled(error), told)
 
 
+def describe_trainers(error: BaseException) -> Raised:
+    """What was raised in the trainer's process, where nobody was to hear of it then."""
+    text = "".join(traceback.format_exception(error))
+    return Raised(type(error), text, "with num_workers=0", _pickled(error))
+
+
 def describe(error: BaseException, worker: int, told: Any = None) -> bytes:
     """What a worker process raised, as bytes, and what its copy of the dataset has come to."""
     text = "".join(traceback.format_exception(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import subprocess
@@ -439,6 +440,19 @@ def test_threads_stay_between_epochs_where_they_are_to(persistent: bool) -> None
         assert len(worker_threads()) == (2 if persistent else 0)
     assert len(kept) == (2 if persistent else 4)
     assert bool(epochs[0] & epochs[1]) == persistent
+
+
+def test_an_epoch_leaves_no_open_files() -> None:
+    def open_files() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    loader = sutler.Loader(range(12), batch_size=3, num_workers=2, multiprocessing_context="thread")
+    assert len(list(loader)) == 4
+    before = open_files()
+    for _ in range(5):
+        assert len(list(loader)) == 4
+    assert open_files() == before
 
 
 def test_a_dropped_loader_ends_its_threads() -> None:
