@@ -200,7 +200,10 @@ def restore_states(loader: Loader, state: Any) -> WorkerStates | None:
 
 def save_dataset_state(loader: Loader, states: WorkerStates | None, stacklevel: int) -> Any:
     """The state of the trainer's own dataset after the batch that was handed out last; ``None`` where it has none."""
-    if not is_stateful(loader.dataset) or (loader.num_workers > 0 and loader._auto_workers is None):
+    if not is_stateful(loader.dataset):
+        _warn_of_half(loader, stacklevel + 1)
+        return None
+    if loader.num_workers > 0 and loader._auto_workers is None:
         return None
     if loader._in_process():
         told = None if states is None else _described(states.states[0])
@@ -213,6 +216,21 @@ def save_dataset_state(loader: Loader, states: WorkerStates | None, stacklevel: 
             stacklevel=stacklevel + 1,
         )
     return None
+
+
+def _warn_of_half(loader: Loader, stacklevel: int) -> None:
+    """Warns of a dataset that can do one of saving and loading a state."""
+    names = ("state_dict", "load_state_dict")
+    found = [name for name in names if callable(getattr(loader.dataset, name, None))]
+    if len(found) != 1 or loader._warned_of_dataset_state:
+        return
+    loader._warned_of_dataset_state = True
+    (missing,) = set(names) - set(found)
+    warnings.warn(
+        f"{type(loader.dataset).__name__} has a {found[0]} and no {missing}, so what it remembers is no part of the "
+        "loader's state; give it both.",
+        stacklevel=stacklevel + 1,
+    )
 
 
 def load_dataset_state(loader: Loader, state: Any) -> None:

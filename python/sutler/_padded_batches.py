@@ -9,6 +9,7 @@ import numpy as np
 
 from sutler._assembly import HostBatches
 from sutler._columns import Columns, check_shapes, own_array
+from sutler._output import import_torch
 
 if TYPE_CHECKING:
     from sutler._run import RunReader
@@ -72,14 +73,19 @@ class PaddedColumns(Columns):
         shapes = {tuple(sample.shape) for sample in samples}
         if len({shape[:-1] for shape in shapes}) > 1:
             raise _cannot_pad(shapes, self._loader.output)
-        lengths = [sample.shape[-1] for sample in samples]
-        arrays = [np.asarray(sample) for sample in samples]
-        shape = (len(samples), *arrays[0].shape[:-1], max(lengths))
-        padded = np.full(shape, self._padding_value, dtype=arrays[0].dtype)
-        for row, array in zip(padded, arrays, strict=True):
-            row[..., : array.shape[-1]] = array
         output = self._loader.output
-        return own_array(padded, output), own_array(np.asarray(lengths, dtype=np.int64), output)
+        lengths = [sample.shape[-1] for sample in samples]
+        shape = (len(samples), *samples[0].shape[:-1], max(lengths))
+        padded: Any
+        if output == "torch" and all(isinstance(sample, import_torch().Tensor) for sample in samples):
+            padded = samples[0].new_full(shape, self._padding_value)  # NumPy has not all of its types
+        else:
+            samples = [np.asarray(sample) for sample in samples]
+            padded = np.full(shape, self._padding_value, dtype=samples[0].dtype)
+        for index, sample in enumerate(samples):
+            padded[index, ..., : lengths[index]] = sample
+        padded = own_array(padded, output) if isinstance(padded, np.ndarray) else padded
+        return padded, own_array(np.asarray(lengths, dtype=np.int64), output)
 
 
 def _cannot_pad(shapes: set[tuple[int, ...]], output: str) -> Exception:

@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
+from sutler.audio import AudioFolder
+from sutler.text import TextLines
+from sutler.volumes import VolumeFolder
+
 if TYPE_CHECKING:
     from sutler._epoch import EpochIterator, Position
     from sutler.loader import Loader
@@ -48,6 +52,8 @@ def _show(iterator: EpochIterator, loader: Loader) -> Iterator[Any]:
         ) from None
     iterator.begin()  # so that the bar names the right epoch
     before = loader.stats()
+    # What a dataset written in Python has mostly is pictures; where we know that it is something else, we say so.
+    unit = "samples/s" if isinstance(loader._origin, AudioFolder | VolumeFolder | TextLines) else "img/s"
     with tqdm(total=length_hint(iterator) or None, unit="batch", desc=f"epoch {iterator.epoch}") as bar:
         for batch in iterator:
             bar.update()
@@ -56,7 +62,7 @@ def _show(iterator: EpochIterator, loader: Loader) -> Iterator[Any]:
             if seconds > 0:
                 rate = (now["samples"] - before["samples"]) / seconds
                 waited = (now["wait_seconds"] - before["wait_seconds"]) / seconds
-                told = f"{rate:,.0f} img/s, {waited:.0%} stalled"
+                told = f"{rate:,.0f} {unit}, {waited:.0%} stalled"
                 slow = now["slow_share"]["mean"]
                 if slow > 0:
                     told += f", {slow:.0%} slow"

@@ -585,3 +585,17 @@ def test_large_batches_travel_in_shared_memory_with_the_state_beside_them() -> N
     with make() as loader:
         loader.load_state_dict(state)
         assert_same([batch.clone() for batch in loader], expected)
+
+
+@pytest.mark.parametrize("half", ["state_dict", "load_state_dict"])
+def test_half_a_state_is_warned_of(half: str) -> None:
+    class Half(list[int]):
+        pass
+
+    setattr(Half, half, lambda self, state=None: {})
+    loader = sutler.Loader(Half(range(4)), batch_size=2)
+    with pytest.warns(UserWarning, match=f"Half has a {half} and no .*; give it both") as warned:
+        assert loader.state_dict()["dataset"] is None
+    assert warned[0].filename == __file__
+    loader.state_dict()  # once is enough
+    assert len(warned) == 1

@@ -718,3 +718,16 @@ def test_figures_and_the_timeline_are_those_of_workers(tmp_path: Path) -> None:
     assert (stats["samples"], stats["batches"], stats["workers"]) == (SAMPLES, 6, 2)
     assert len(timeline["batches"]) == 6
     assert len(timeline["samples"]) == SAMPLES
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_sound_of_types_that_numpy_has_not_is_padded(tmp_path: Path, workers: int) -> None:
+    def halve(clip: Any) -> Any:
+        return clip[..., : 40 + 10 * (clip.shape[-1] % 7)].bfloat16()
+
+    dataset = sound(tmp_path).with_transform(T.Lambda(halve))
+    clips, lengths, _ = next(iter(sutler.Loader(dataset, batch_size=4, num_workers=workers)))
+    assert clips.dtype == torch.bfloat16
+    for index, (clip, length) in enumerate(zip(clips, lengths.tolist(), strict=True)):
+        assert torch.equal(clip[..., :length], dataset[index][0])
+        assert (clip[..., length:] == -1).all()

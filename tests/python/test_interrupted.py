@@ -108,7 +108,9 @@ print(interruptions, len(multiprocessing.active_children()), len(children))
 
 @pytest.mark.parametrize("worker", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["map", "stream"])
-def test_ctrl_c_while_workers_are_started_leaves_none_of_them(run_script: Any, kind: str, worker: int) -> None:
+def test_ctrl_c_while_workers_are_started_leaves_none_of_them(
+    run_script: Any, kind: str, worker: int
+) -> None:
     done = run_script(SCRIPT, kind, str(worker))
     assert done.stdout.split() == ["1", "0", "0"], done.stderr
 
@@ -146,7 +148,7 @@ def test_a_state_after_an_interrupted_batch_has_the_dataset_before_it(
 
     whole = [as_list(batch) for batch in sutler.Loader(Counting(), batch_size=batch_size, num_workers=0)]
     loader = sutler.Loader(Counting(interrupted_at), batch_size=batch_size, num_workers=0)
-    served = []
+    served: list[Any] = []
     with pytest.raises(KeyboardInterrupt):
         served.extend(as_list(batch) for batch in loader)
     state = loader.state_dict()
@@ -185,7 +187,7 @@ def test_ctrl_c_while_an_epoch_ends_leaves_the_trainer_in_it(
 
     monkeypatch.setattr(joined, "join", interrupt_first)
     loader = sutler.Loader(range(6), batch_size=3, num_workers=2, multiprocessing_context=context)
-    served = []
+    served: list[Any] = []
     with pytest.raises(KeyboardInterrupt):
         served.extend(batch.tolist() for batch in loader)
     state = loader.state_dict()

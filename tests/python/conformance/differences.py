@@ -39,7 +39,8 @@ DIFFERENCES = {
         reason="An argument that cannot work should be refused where it is written.",
     ),
     "wrong_types": Difference(
-        torch="A `collate_fn`, `worker_init_fn` or `generator` of a wrong type is accepted and fails where it is used.",
+        torch="A `collate_fn`, `worker_init_fn` or `generator` of a wrong type, or a `num_workers` of 2.0, is "
+        "accepted and fails where it is used.",
         sutler="It is a `TypeError` when the loader is made, which names the argument.",
         reason="An argument that cannot work should be refused where it is written.",
     ),
