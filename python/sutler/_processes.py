@@ -82,8 +82,17 @@ class WorkerPool:
                 name=f"sutler-worker-{worker}",
                 daemon=True,
             )
-            with _interrupts_blocked(self._context):
-                process.start()
+            try:
+                with _interrupts_blocked(self._context):
+                    process.start()
+            except (EOFError, ConnectionError) as error:
+                if self._context.get_start_method() != "forkserver":
+                    raise
+                # From Python 3.14 on the server itself imports the main module, and ends where that raises.
+                raise WorkerStartError(
+                    f"Python's fork server ended before it could start DataLoader worker {worker}; what it printed "
+                    f"says why. {_start_advice(self._context)} num_workers=0 loads in this process."
+                ) from error
             theirs.close()
             began.close()
             self._processes[worker] = process

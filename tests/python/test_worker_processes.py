@@ -226,13 +226,48 @@ try:
     list(loader)
 except sutler.WorkerStartError as error:
     assert isinstance(error, RuntimeError)
-    assert "ended with exit code 1 before it could take its first sample" in str(error), error
+    assert str(error).startswith("Python's fork server ended before it could start DataLoader worker 0") or (
+        "ended with exit code 1 before it could take its first sample" in str(error)
+    ), error
     assert 'if __name__ == "__main__":' in str(error), error
     assert loader.failures() == [], loader.failures()
-    # This process and two workers: none is started in place of those.
+    # This process and two workers, or the fork server where that imports it: none is started in place of those.
     assert len(open(sys.argv[0] + ".starts").read()) <= 3
 else:
     raise AssertionError("no worker can begin")
+"""
+    )
+
+
+@pytest.mark.parametrize(("dataset", "samples"), [("Squares(20)", 20), ("Stream()", 2 * 20)])
+def test_a_fork_server_that_ends_is_an_error_at_once(
+    run_script: Run, tmp_path: Path, dataset: str, samples: int
+) -> None:
+    # From Python 3.14 on it ends over a script that nothing guards; a module that it is to import does it in any.
+    (tmp_path / "unfit_for_servers.py").write_text("raise RuntimeError('this module is unfit for servers')")
+    run_script(
+        PRELUDE
+        + f"""
+import multiprocessing
+
+class Stream:
+    def __iter__(self):
+        return iter(range(20))
+
+if __name__ == "__main__":
+    os.environ["PYTHONPATH"] = {str(tmp_path)!r}  # the server's path is this or, later, that of this process
+    sys.path.append(os.environ["PYTHONPATH"])
+    multiprocessing.set_forkserver_preload(["unfit_for_servers"])
+    loader = make({dataset}, multiprocessing_context="forkserver")
+    try:
+        list(loader)
+    except sutler.WorkerStartError as error:
+        assert "fork server ended before it could start DataLoader worker 0" in str(error), error
+    else:
+        raise AssertionError("no worker can begin")
+    multiprocessing.set_forkserver_preload([])
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # until the server is gone Python starts no other
+    assert sum(len(batch[0] if isinstance(batch, list) else batch) for batch in loader) == {samples}
 """
     )
 

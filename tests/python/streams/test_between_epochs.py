@@ -154,7 +154,10 @@ class Drawing(Pending):
         torch.set_rng_state(state["generator"])
 
 
-@pytest.mark.parametrize(("workers", "persistent"), STAYING)
+# Threads have the process's generator in common.
+@pytest.mark.parametrize(
+    ("workers", "persistent"), [(0, False), pytest.param(2, True, marks=pytest.mark.processes)]
+)
 def test_a_pass_that_is_opened_again_draws_what_it_would_have(workers: int, persistent: bool) -> None:
     def loader() -> Any:
         return make(Drawing(7), workers, batch_size=2, persistent_workers=persistent)

@@ -241,7 +241,8 @@ class RestoringItself(Restored):
     """The same as a dataset that is its own iterator."""
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+# Threads have the process's generator in common.
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.processes)])
 @pytest.mark.parametrize("taken", [0, 1, 3])
 @pytest.mark.parametrize("kind", [Restoring, RestoringItself])
 def test_a_generator_that_a_stream_puts_back_itself_stays_there(
