@@ -559,8 +559,10 @@ import warnings
 
 class Misspelt(Squares):
     def __getitem__(self, index):
+        if index >= 10:
+            time.sleep(self.later)  # so that in ready order, too, they come behind the good one
         return undefined_name if index >= self.good else index
-    good = 0
+    good = later = 0
 
 def said(loader):
     with warnings.catch_warnings(record=True) as caught:
@@ -579,6 +581,7 @@ for epoch in range(2):
 
 some = Misspelt(20)
 some.good = 1  # in ready order several might come in different batches
+some.later = 0.05
 loader = make(some, **options)
 iterator = iter(loader)
 next(iterator)

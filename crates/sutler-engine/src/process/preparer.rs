@@ -15,9 +15,13 @@ use crate::{
     SharedRow,
 };
 
-/// How much work a process should get at a time: enough to hide the handing over, which takes some 50 µs, and little
-/// enough that a batch is still spread over all workers.
-const WORK_AT_A_TIME: Duration = Duration::from_millis(2);
+/// How much work a process should get at a time, where one sample is less. Between two orders a worker waits for the next
+/// one, some 50 µs where samples burn and up to 0.3 ms where they sleep, since then it has to be woken: 3 % of this.
+/// A sample that turns out slow holds up the rest of its order, and that is of its own batch, by this much at most.
+const WORK_AT_A_TIME: Duration = Duration::from_millis(10);
+
+/// The same where a sample may make room for others, which only one that is its whole order does.
+const WORK_AT_A_TIME_HANDED_OVER: Duration = Duration::from_millis(1);
 
 /// The most samples a process gets at a time.
 const SAMPLES_AT_A_TIME: usize = 64;
@@ -79,9 +83,10 @@ impl Preparer for ProcessPreparer {
     }
 
     fn appetite(&self) -> usize {
+        let work = if self.shared.hand_over { WORK_AT_A_TIME_HANDED_OVER } else { WORK_AT_A_TIME };
         // One until we know better: the first samples tell the rest.
         self.mean.map_or(1, |mean| {
-            let fit = WORK_AT_A_TIME.as_nanos() / mean.as_nanos().max(1);
+            let fit = work.as_nanos().div_ceil(mean.as_nanos().max(1));
             usize::try_from(fit).unwrap_or(SAMPLES_AT_A_TIME).clamp(1, SAMPLES_AT_A_TIME)
         })
     }
