@@ -225,3 +225,25 @@ fn samples_known_to_be_slow_are_begun_before_their_turn() {
         assert!(turns[0] >= 55 && turns[1] <= 45, "{order:?}: begun as number {turns:?}");
     }
 }
+
+#[test]
+fn in_strict_order_the_first_batch_begins_with_its_slow_samples() {
+    let slow = ([11, 14, 60].into(), Duration::from_millis(100));
+    let fake = Arc::new(Fake { slow, ..Fake::fixed(8).sleeping(2000) });
+    let engine = Engine::new(4).unwrap();
+    let job = job(&fake, options(16, 4));
+    let samples: Vec<u64> = (0..80).collect();
+    let mut begun = Vec::new();
+    for epoch in 0..2 {
+        fake.begun.lock().unwrap().clear();
+        let mut run = engine.start(&job, drawn(&samples, 80, 16, JobCursor::start_of(epoch)), epoch);
+        assert_eq!(
+            check_batch(&next(&mut run).unwrap().unwrap(), &fake, epoch).ids,
+            (0..16).collect::<Vec<_>>()
+        );
+        while next(&mut run).unwrap().is_some() {}
+        begun.push(fake.begun.lock().unwrap()[..4].to_vec());
+    }
+    assert!(!begun[0].contains(&14), "it was not known to be slow: {begun:?}");
+    assert!(begun[1].contains(&11) && begun[1].contains(&14), "{begun:?}");
+}

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sutler_core::{Draw, Hints, LaneVerdict, Lanes, Repeats, SampleId, Turn, Waiting};
 
 use super::{RunState, fair_share, lease};
+use crate::ServingOrder;
 use crate::ticket::{SCOUTS, Scout, TICKET_MAX, Ticket, TicketRows, TicketSamples};
 
 /// What a run knows of who is quick and who is slow.
@@ -188,16 +189,31 @@ impl RunState {
 
     /// Sets aside all samples in reach that are known to be slow.
     fn look_ahead(&mut self) {
-        // The first batch is wanted soonest, and all hands are to work at it.
-        if self.delivered == 0 || !self.job.experience().tells_slow_ones() {
+        if !self.job.experience().tells_slow_ones() {
             return;
         }
-        while self.late.is_none() && self.open_planned_batch().is_some() {}
-        let end = self.reach();
+        let end = if self.delivered > 0 {
+            while self.late.is_none() && self.open_planned_batch().is_some() {}
+            self.reach()
+        } else {
+            self.end_of_first_batch()
+        };
         for id in self.traffic.looked.max(self.next_id)..end {
             self.set_aside_if_slow(id);
         }
         self.traffic.looked = self.traffic.looked.max(end);
+    }
+
+    /// Where the first batch ends. It is wanted soonest, so all hands are to work at it. Where it is known what is in it and
+    /// that it waits for all of that, its slow samples come first, as nothing else makes it sooner.
+    fn end_of_first_batch(&mut self) -> u64 {
+        if self.job.options.order != ServingOrder::Strict {
+            return 0;
+        }
+        if self.in_flight.is_empty() {
+            self.open_planned_batch();
+        }
+        self.in_flight.front().map_or(0, |first| first.first_id + first.samples.len() as u64)
     }
 
     /// The next samples that workers are to find something out about.
