@@ -250,7 +250,10 @@ def _append_ids(collated: Any, keys: list[Any], single: bool, convert: Callable[
     ids: Any = keys[0] if single else keys
     if not single and all(isinstance(key, int) for key in keys):
         ids = convert(np.asarray(keys, dtype=np.int64))
-    return [*collated, ids] if isinstance(collated, list | tuple) else [collated, ids]
+    has_parts = isinstance(collated, list | tuple)
+    if has_parts and not single and all(isinstance(part, str | bytes) for part in collated):
+        has_parts = False  # these are the samples themselves
+    return [*collated, ids] if has_parts else [collated, ids]
 
 
 def _load(payload: Any) -> Any:

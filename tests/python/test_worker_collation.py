@@ -111,6 +111,16 @@ def test_bad_samples_are_left_out_before_collating(workers: int) -> None:
     assert [failure.id for failure in loader.failures()] == [0, 4, 6, 7, 8]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("collate", [None, list])
+def test_ids_are_no_sample_among_texts(workers: int, collate: Any) -> None:
+    """A batch of texts is a list of them, where one of pairs is a list of its parts."""
+    loader = load(["a", "b", "c"], batch_size=2, num_workers=workers, collate_fn=collate, return_ids=True)
+    assert [(texts, ids.tolist()) for texts, ids in loader] == [(["a", "b"], [0, 1]), (["c"], [2])]
+    pairs = load([("a", 1), ("b", 2)], batch_size=2, num_workers=workers, return_ids=True)
+    assert [(list(texts), ids.tolist()) for texts, _, ids in pairs] == [(["a", "b"], [0, 1])]
+
+
 def test_a_bad_sample_raises_before_anything_is_collated() -> None:
     loader = load(Items(4, bad=(1,)), batch_size=2, num_workers=1, collate_fn=with_process)
     iterator = iter(loader)

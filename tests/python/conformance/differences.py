@@ -117,6 +117,11 @@ DIFFERENCES = {
         sutler="It is a `ValueError` that names the batch.",
         reason="There is nothing in it to train on, so it is a mistake of the sampler's.",
     ),
+    "own_samplers": Difference(
+        torch="A loader that is given none has a `SequentialSampler` or a `RandomSampler`, and a `BatchSampler`.",
+        sutler="It has an `EpochSampler` and an `EpochBatchSampler`, which are instances of those classes, too.",
+        reason="They have `set_epoch`, which trainers call, and give the order that the epoch really has.",
+    ),
     "batches_of_several_workers": Difference(
         torch="One worker prepares all samples of a batch, and the workers take turns.",
         sutler="The workers that are free share a batch, unless a `collate_fn` or `__getitems__` wants all of it.",

@@ -240,12 +240,16 @@ def test_attributes_that_were_left_out(loader_class: Any, differs: Callable[[str
     assert loader_class(Numbers(10), batch_size=None).collate_fn is default_convert
 
 
-def test_the_samplers_are_attributes_of_pytorchs_kinds(loader_class: Any) -> None:
+def test_the_samplers_are_attributes_of_pytorchs_kinds(
+    loader_class: Any, differs: Callable[[str], bool]
+) -> None:
     loader = loader_class(Numbers(10), batch_size=4, drop_last=True)
     shuffled = loader_class(Numbers(10), batch_size=4, shuffle=True)
     assert isinstance(loader.sampler, SequentialSampler)
     assert isinstance(shuffled.sampler, RandomSampler)
     assert isinstance(loader.batch_sampler, BatchSampler)
+    own = differs("own_samplers")
+    assert type(loader.sampler).__name__ == ("EpochSampler" if own else "SequentialSampler")
     assert list(loader.sampler) == list(range(10))
     assert len(loader.sampler) == 10
     assert sorted(shuffled.sampler) == list(range(10))
