@@ -20,6 +20,7 @@ from sutler._columns import Columns
 from sutler._dataset_state import WorkerCopies, tells_states
 from sutler._detection_batches import DetectionBatches
 from sutler._fetch import bulk_getter
+from sutler._generators import no_fork
 from sutler._interrupts import interrupts_put_off
 from sutler._keys import KeyTable
 from sutler._padded_batches import PaddedBatches
@@ -552,10 +553,11 @@ def draw_seed(generator: Any, seed: int, *, unseen: bool = False) -> int:
     if torch is None:
         return seed
     source = torch.default_generator if generator is None else generator
-    before = source.get_state()
-    drawn = int(torch.empty((), dtype=torch.int64).random_(generator=source).item())
-    if unseen:
-        source.set_state(before)
+    with no_fork:
+        before = source.get_state()
+        drawn = int(torch.empty((), dtype=torch.int64).random_(generator=source).item())
+        if unseen:
+            source.set_state(before)
     return drawn
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import array
 import ctypes
 import math
+import os
 import random
 import struct
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +25,11 @@ _NUMPY = struct.Struct(f"<{4 * _WORDS}siid")
 
 #: What they are called.
 NAMES = ("python", "numpy", "torch")
+
+#: Held while somebody here is at PyTorch's generator, and while this process forks. PyTorch locks its generator for
+#: every call; a worker that another loader's thread forks just then would have it locked for ever.
+no_fork = threading.RLock()
+os.register_at_fork(before=no_fork.acquire, after_in_parent=no_fork.release, after_in_child=no_fork.release)
 
 
 def marks() -> dict[str, Any]:
@@ -36,7 +43,7 @@ def marks() -> dict[str, Any]:
         found["numpy"] = ctypes.string_at(engine.ctypes.state_address, 4 * (_WORDS + 1))
     torch = sys.modules.get("torch")
     if torch is not None:
-        found["torch"] = torch.default_generator.get_state().numpy().tobytes()
+        found["torch"] = save_torch(torch.default_generator)
     return found
 
 
@@ -85,7 +92,8 @@ def _restore_numpy(state: bytes) -> None:
 
 def save_torch(generator: Any) -> bytes:
     """The state of a `torch.Generator`."""
-    state: bytes = generator.get_state().numpy().tobytes()
+    with no_fork:
+        state: bytes = generator.get_state().numpy().tobytes()
     return state
 
 
@@ -93,7 +101,8 @@ def restore_torch(generator: Any, state: bytes) -> None:
     """Puts it into the state that `save_torch` gave."""
     import torch
 
-    generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    with no_fork:
+        generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
 
 def _torchs_own() -> Any:

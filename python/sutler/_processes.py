@@ -23,8 +23,9 @@ from sutler.errors import WorkerStartError
 #: How long workers may take to end by themselves before they are killed.
 END_SECONDS = 5.0
 
-#: The same where one was lost: whoever is to be told of it waits for the others to end.
-END_SECONDS_AFTER_LOSS = 0.5
+#: The same where one was lost: whoever is to be told of it waits for the others to end. And for one that has not begun:
+#: it cannot see that it was hung up on before it has imported what it takes, and has nothing to lose.
+END_SECONDS_AT_ONCE = 0.5
 
 
 class WorkerPool:
@@ -171,7 +172,8 @@ class WorkerPool:
     def at_samples(self, under_way: list[tuple[int, str]]) -> str:
         """What the workers are at, as the end of a message."""
         return "".join(
-            f"; worker {worker} (pid {self._processes[worker].pid}) is at {name}"
+            f"; worker {worker} (pid {self._processes[worker].pid}) "
+            + (f"is at {name}" if self._has_begun(worker) else "has not begun yet")
             for worker, name in under_way
         )
 
@@ -190,10 +192,13 @@ class WorkerPool:
         self.refuse()
         processes = self.processes
         lost_one = any(process.exitcode not in (None, 0) for process in processes)
-        deadline = time.monotonic() + (END_SECONDS_AFTER_LOSS if lost_one else END_SECONDS)
+        now = time.monotonic()
+        soon, late = now + END_SECONDS_AT_ONCE, now + END_SECONDS
         try:
-            for process in processes:
-                process.join(timeout=max(0.0, deadline - time.monotonic()))
+            for worker, process in enumerate(self._processes):
+                if process is not None:
+                    deadline = soon if lost_one or not self._has_begun(worker) else late
+                    process.join(timeout=max(0.0, deadline - time.monotonic()))
         finally:  # also when whoever waits is interrupted
             for process in processes:
                 if process.is_alive():
@@ -213,7 +218,10 @@ def _how_it_ended(process: Any) -> str:
 def _start_advice(context: Any) -> str:
     method = context.get_start_method()
     if method == "fork":
-        return "Look at worker_init_fn, and for an out-of-memory kill."
+        return (
+            "Look at worker_init_fn, for an out-of-memory kill, and for threads that draw random numbers while workers "
+            "are forked: one that is just drawing leaves the generator locked in them."
+        )
     return (
         f"Workers that are started by {method!r} import the main module anew: a script has to iterate over its loaders "
         'under `if __name__ == "__main__":`, and what the dataset consists of has to be importable there.'

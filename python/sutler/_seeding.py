@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy.random  # noqa: F401 - NumPy loads it when first used, and it must be there to be seeded
 
+from sutler._generators import no_fork
+
 __all__ = ["generators_kept", "put_aside", "seed_generators", "seeded"]
 
 
@@ -28,6 +30,12 @@ class _Generator(NamedTuple):
     save: Callable[[Any], Any]
     restore: Callable[[Any, Any], None]
     seed: Callable[[Any, int], None]
+
+
+def _unforked(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls PyTorch's generator while nobody forks."""
+    with no_fork:
+        return call(*arguments)
 
 
 _ALL = (
@@ -45,9 +53,9 @@ _ALL = (
     ),
     _Generator(
         "torch",
-        save=lambda module: module.default_generator.get_state(),
-        restore=lambda module, state: module.default_generator.set_state(state),
-        seed=lambda module, seed: module.default_generator.manual_seed(seed),
+        save=lambda module: _unforked(module.default_generator.get_state),
+        restore=lambda module, state: _unforked(module.default_generator.set_state, state),
+        seed=lambda module, seed: _unforked(module.default_generator.manual_seed, seed),
     ),
 )
 

@@ -79,6 +79,8 @@ ROW_BYTES = 16
 STATE_BYTES_MAX = 32 << 20
 #: How long a worker whose trainer is ending waits to be ended, too.
 WATCH_SECONDS = 5.0
+#: How long it may take a worker to seed its generators, which is a matter of microseconds.
+SEED_SECONDS = 10.0
 #: The kernel's flag of a process that is ending.
 PF_EXITING = 0x4
 
@@ -741,18 +743,43 @@ def set_up(
     atexit.register(gc.unfreeze)
     _sutler.keep_memory()
     seed = options.base_seed + options.worker
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(1)
-        torch.manual_seed(seed)
+    with ends_if_stuck(SEED_SECONDS):
+        seed_worker(options.base_seed, options.worker)
     shown = dataset.shown if isinstance(dataset, NativeSamples) else dataset
     enter_worker(WorkerInfo(options.worker, options.num_workers, seed, shown, WorkerRng(seed)))
     # The connection object closes its descriptor when it goes; the socket gets its own.
     channel = socket.socket(fileno=os.dup(connection.fileno()))
     connection.close()
     return channel, initialise(options)
+
+
+def seed_worker(base_seed: int, worker: int) -> None:
+    """Lets the generators of this process start as they do in a worker of PyTorch's."""
+    random.seed(base_seed + worker)
+    # Seeded alike, NumPy's would begin with the same numbers as Python's: both are the same generator.
+    entropy = [worker, base_seed % 2**32, base_seed >> 32, 0]
+    np.random.seed(np.random.SeedSequence(entropy).generate_state(4))
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+        torch.manual_seed(base_seed + worker)
+
+
+@contextlib.contextmanager
+def ends_if_stuck(seconds: float) -> Iterator[None]:
+    """Ends this process by SIGALRM if it does not come to the end of this.
+
+    Generators have locks. Where a thread of the trainer was just drawing when this process was forked, its lock stays
+    taken here for ever, and a signal that Python handles would never be looked at.
+    """
+    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if before is not None:  # it is, where a library has set it behind Python's back
+            signal.signal(signal.SIGALRM, before)
 
 
 def initialise(options: WorkerOptions) -> BaseException | None:

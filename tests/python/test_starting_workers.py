@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import Any
 
 import numpy as np
 import pytest
 from sutler import Loader
+from sutler._generators import no_fork
 from sutler._processes import WorkerPool
+from sutler.errors import WorkerStartError
 
 #: What starting a worker takes here, beside what it really takes.
 STARTING = 0.2
@@ -109,3 +112,79 @@ def test_a_sampler_that_raises_while_workers_are_to_come_is_heard_of() -> None:
         pytest.raises(LookupError, match="no seventh"),
     ):
         list(loader)
+
+
+def sleep_long(worker: int) -> None:
+    time.sleep(60)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_that_have_not_begun_are_not_waited_for(persistent: bool) -> None:
+    """As with Ctrl-C while spawned workers import what they take: they cannot see that they were hung up on."""
+    options: dict[str, Any] = {"persistent_workers": persistent, "output": "numpy"}
+    loader = Loader(Moments(8), 4, num_workers=2, worker_init_fn=sleep_long, **options)
+    iterator: Any = iter(loader)
+    workers = iterator._workers
+    began = time.monotonic()
+    loader.close()
+    assert time.monotonic() - began < 4.0
+    assert all(not worker.is_alive() for worker in workers)
+
+
+@pytest.mark.processes
+def test_a_timeout_tells_that_a_worker_has_not_begun() -> None:
+    with (
+        Loader(Moments(8), 4, num_workers=1, worker_init_fn=sleep_long, timeout=1, output="numpy") as loader,
+        pytest.raises(
+            RuntimeError, match=r"timed out after 1 seconds; worker 0 \(pid \d+\) has not begun yet$"
+        ),
+    ):
+        list(loader)
+
+
+@pytest.mark.processes
+def test_a_worker_that_was_forked_while_a_generator_was_locked_ends_with_a_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread of the trainer that is just drawing has its lock, and the worker has a copy that nobody unlocks."""
+    monkeypatch.setattr("sutler._worker.SEED_SECONDS", 0.5)
+    drawing, done = threading.Event(), threading.Event()
+
+    def draw() -> None:
+        with np.random.get_bit_generator().lock:  # type: ignore[attr-defined]  # a documented function
+            drawing.set()
+            done.wait()
+
+    thread = threading.Thread(target=draw)
+    with Loader(Moments(8), 4, num_workers=1, multiprocessing_context="fork", output="numpy") as loader:
+        thread.start()
+        drawing.wait()
+        with pytest.raises(
+            WorkerStartError, match="threads that draw random numbers while workers are forked"
+        ):
+            list(loader)
+        done.set()
+        thread.join()
+        assert sorted(np.concatenate(list(loader))[:, 2]) == list(range(8))
+
+
+def test_nobody_forks_while_another_thread_is_at_pytorchs_generator() -> None:
+    there, left = threading.Event(), []
+
+    def stay() -> None:
+        with no_fork:
+            there.set()
+            time.sleep(0.3)
+            left.append(time.monotonic())
+
+    thread = threading.Thread(target=stay)
+    thread.start()
+    there.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if no_fork.acquire(blocking=False) else 1)
+    assert left
+    assert left[0] <= time.monotonic()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, Dataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, get_worker_info
 
 from .datasets import Drawing
 
@@ -84,6 +85,23 @@ def test_what_numbers_depend_on(load: Callable[..., Any], differs: Callable[[str
         torch.manual_seed(mine[0][0])
         expected = [float(torch.rand(())) for _ in range(6)]
         assert [value for _, values in mine for value in values] == expected
+
+
+class DrawingStream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[tuple[int, float, float, float]]:
+        worker = get_worker_info()
+        assert worker is not None
+        for _ in range(3):
+            yield worker.seed, random.random(), float(np.random.random()), float(torch.rand(()))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_streams_draw_the_numbers_that_they_drew_before(load: Callable[..., Any], workers: int) -> None:
+    def epoch(make: Callable[..., Any]) -> list[Any]:
+        torch.manual_seed(5)
+        return list(make(DrawingStream(), batch_size=None, num_workers=workers))
+
+    assert epoch(load) == epoch(partial(DataLoader, multiprocessing_context="fork"))
 
 
 def test_a_sample_that_is_drawn_twice(load: Callable[..., Any]) -> None:
