@@ -305,9 +305,12 @@ def wav_of(encoding: int, bits: int, *, order: str = "<") -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (wav_of(1, 16, order=">"), "52 49 46 58.*no supported format"),
-        (wav_of(2, 4), "not supported: values of encoding 2"),  # Microsoft ADPCM
-        (wav_of(17, 4), "not supported: values of encoding 17"),  # IMA ADPCM
+        (
+            wav_of(1, 16, order=">"),
+            "not supported: RIFX, .* big-endian numbers; convert it to PCM WAV or FLAC",
+        ),
+        (wav_of(2, 4), "not supported: Microsoft ADPCM; convert it to PCM WAV or FLAC"),
+        (wav_of(17, 4), "not supported: IMA ADPCM; convert it to PCM WAV or FLAC"),
     ],
 )
 def test_kinds_of_wav_that_are_not_read_say_what_they_are(

@@ -41,7 +41,7 @@ pub enum AudioError {
         reason: String,
     },
     /// The format is known, this variant of it is not.
-    #[error("this kind of {format} is not supported: {what}; convert the file or leave it out")]
+    #[error("this kind of {format} is not supported: {what}; convert it to PCM WAV or FLAC, or leave it out")]
     Unsupported {
         /// What the file is.
         format: Format,

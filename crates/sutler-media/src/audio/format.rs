@@ -39,7 +39,9 @@ impl fmt::Display for Format {
 pub fn sniff(bytes: &[u8]) -> Option<Format> {
     match bytes {
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..]
-        | [b'R', b'F', b'6', b'4', _, _, _, _, b'W', b'A', b'V', b'E', ..] => Some(Format::Wav),
+        | [b'R', b'F', b'6', b'4', _, _, _, _, b'W', b'A', b'V', b'E', ..]
+        // Refused, but by its name.
+        | [b'R', b'I', b'F', b'X', _, _, _, _, b'W', b'A', b'V', b'E', ..] => Some(Format::Wav),
         [b'f', b'L', b'a', b'C', ..] => Some(Format::Flac),
         [b'O', b'g', b'g', b'S', ..] => Some(Format::Ogg),
         // A tag is most often an MP3's. What it is of comes after it.
@@ -151,7 +153,9 @@ mod tests {
     fn every_magic_is_known_and_text_is_not() {
         assert_eq!(sniff(b"RIFF\0\0\0\0WAVEfmt "), Some(Format::Wav));
         assert_eq!(sniff(b"RF64\xff\xff\xff\xffWAVEds64"), Some(Format::Wav));
+        assert_eq!(sniff(b"RIFX\0\0\0\0WAVEfmt "), Some(Format::Wav));
         assert_eq!(sniff(b"RIFF\0\0\0\0WEBPVP8 "), None);
+        assert_eq!(sniff(b"RIFX\0\0\0\0MV93imap"), None, "a film of Director");
         assert_eq!(sniff(b"fLaC\0"), Some(Format::Flac));
         assert_eq!(sniff(b"OggS\0"), Some(Format::Ogg));
         assert_eq!(sniff(b"ID3\x04"), Some(Format::Mp3));

@@ -146,6 +146,9 @@ fn from_mu_law(byte: u8) -> i16 {
 /// Goes over the chunks to the sound, in the first bytes of a file that has so many.
 fn find(bytes: &[u8], file_bytes: u64) -> Result<Found, AudioError> {
     let truncated = || AudioError::truncated(Format::Wav, bytes);
+    if bytes.starts_with(b"RIFX") {
+        return Err(AudioError::unsupported(Format::Wav, "RIFX, a WAV file of big-endian numbers"));
+    }
     let mut at = 12;
     let mut layout = None;
     // RF64 has the lengths that four bytes do not hold in a chunk of their own.
@@ -223,10 +226,7 @@ fn read_layout(chunk: &[u8]) -> Result<Layout, AudioError> {
         (3, 64) => Encoding::Float64,
         (6, 8) => Encoding::ALaw,
         (7, 8) => Encoding::MuLaw,
-        _ => {
-            let what = format!("values of encoding {tag} with {bits} bits");
-            return Err(AudioError::unsupported(Format::Wav, what));
-        }
+        _ => return Err(AudioError::unsupported(Format::Wav, name(tag, bits))),
     };
     if channels == 0 || rate == 0 {
         return Err(corrupt("the header gives no channels or no sample rate"));
@@ -237,6 +237,29 @@ fn read_layout(chunk: &[u8]) -> Result<Layout, AudioError> {
         )));
     }
     Ok(Layout { encoding, channels, rate })
+}
+
+/// What sound is that is not read, in words. The numbers are those of Microsoft's mmreg.h.
+fn name(tag: u16, bits: u16) -> String {
+    let compressed = match tag {
+        0x0001 => return format!("PCM of {bits} bits"),
+        0x0002 => "Microsoft ADPCM",
+        0x0003 => return format!("floating-point numbers of {bits} bits"),
+        0x0006 => return format!("A-law of {bits} bits"),
+        0x0007 => return format!("mu-law of {bits} bits"),
+        0x0011 => "IMA ADPCM",
+        0x0020 => "Yamaha ADPCM",
+        0x0031 => "GSM 6.10",
+        0x0045 => "G.726 ADPCM",
+        0x0050 => "MPEG audio of layer I or II in WAV",
+        0x0055 => "MP3 in WAV",
+        0x00ff => "AAC in WAV",
+        0x0160..=0x0163 => "Windows Media Audio in WAV",
+        0x2000 => "AC-3 in WAV",
+        0x2001 => "DTS in WAV",
+        _ => return format!("values of encoding {tag:#06x} with {bits} bits"),
+    };
+    compressed.to_owned()
 }
 
 #[cfg(test)]
@@ -308,6 +331,38 @@ mod tests {
         let mut adpcm = good.clone();
         adpcm[20] = 2;
         assert_eq!(decoded(&adpcm).unwrap_err().kind(), "unsupported");
+    }
+
+    #[test]
+    fn what_is_not_read_is_named_and_so_is_what_to_convert_it_to() {
+        let mut big_endian = wav(1, 1, 16, &[1, 2]);
+        big_endian[..4].copy_from_slice(b"RIFX");
+        let mut extensible = wav(0xfffe, 1, 4, &[]);
+        extensible[16] = 40;
+        extensible.splice(36..36, [&[22, 0, 4, 0, 0, 0, 0, 0, 17, 0][..], &[0; 14]].concat());
+        let files = [
+            (big_endian, "RIFX, a WAV file of big-endian numbers"),
+            (extensible, "IMA ADPCM"),
+            (wav(0x01, 1, 12, &[]), "PCM of 12 bits"),
+            (wav(0x02, 1, 4, &[]), "Microsoft ADPCM"),
+            (wav(0x03, 1, 16, &[]), "floating-point numbers of 16 bits"),
+            (wav(0x11, 1, 4, &[]), "IMA ADPCM"),
+            (wav(0x31, 1, 0, &[]), "GSM 6.10"),
+            (wav(0x55, 2, 0, &[]), "MP3 in WAV"),
+            (wav(0x1234, 1, 4, &[]), "values of encoding 0x1234 with 4 bits"),
+        ];
+        for (file, what) in files {
+            let error = decoded(&file).unwrap_err();
+            assert_eq!(error.kind(), "unsupported", "{error}");
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "this kind of wav is not supported: {what}; convert it to PCM WAV or FLAC, or leave it out"
+                )
+            );
+            assert_eq!(probe(&file).unwrap_err(), error);
+            assert_eq!(header_from_start(&file, file.len() as u64), None);
+        }
     }
 
     #[test]
