@@ -10,6 +10,7 @@ pub mod decode;
 mod ffi;
 pub mod image;
 mod kept;
+mod range;
 pub mod text;
 pub mod volume;
 
@@ -22,3 +23,4 @@ pub use image::pipeline::{
 };
 pub use image::{Pixels, Rect, Size};
 pub use kept::Rows;
+pub use range::written;

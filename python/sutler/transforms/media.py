@@ -20,10 +20,6 @@ _DATASETS: dict[Medium, str] = {
 }
 
 
-#: How the native side writes a range that begins with the least number above 0.
-_FROM_LEAST = re.compile(r"from 0\.0{300,}\d+ to ")
-
-
 class MediaTransform(Transform):
     """The base of the transforms on sound and on volumes."""
 
@@ -51,7 +47,7 @@ class MediaTransform(Transform):
                     f"{', '.join(f'{name}={value!r}' for name, value in vars(self).items())}"
                 ) from None
             told = re.sub(r"^Transform \d+ \((\w+)\) cannot be used", r"\1", str(error))
-            raise ValueError(_FROM_LEAST.sub("above 0 and at most ", told)) from None
+            raise ValueError(told) from None
 
     def __call__(self, image: Any) -> Any:
         """Raises: it runs in a dataset."""

@@ -3,6 +3,7 @@
 use sutler_core::SampleRng;
 
 use super::op::{Kernel, Op};
+use crate::range::within;
 
 /// Sample rates that exist, with room to spare.
 pub(super) const RATE_MAX: u32 = 1_536_000;
@@ -150,10 +151,6 @@ impl Pipeline {
 
 /// Why the parameters make no sense, and what would.
 fn check_values(op: &Op) -> Result<(), String> {
-    let within = |name: &str, value: f64, [least, most]: [f64; 2]| {
-        let fine = value >= least && value <= most;
-        if fine { Ok(()) } else { Err(format!("{name}={value} should be from {least} to {most}")) }
-    };
     let whole =
         |name: &str, value: u32, range: [u32; 2]| within(name, f64::from(value), range.map(f64::from));
     match op {
@@ -252,6 +249,10 @@ mod tests {
         assert!(build(&format!("[{mel},{log},{log}]")).unwrap_err().contains("Transform 3 (LogMel)"));
         assert!(build(r#"[{"op":"resize"}]"#).unwrap_err().contains("cannot be read"));
         assert!(build(r#"[{"op":"pre_emphasis","coeff":7}]"#).unwrap_err().contains("from -1 to 1"));
+        let silence = r#"{"op":"trim_silence","top_db":0,"frame_length":2048,"hop_length":512}"#;
+        assert!(
+            build(&format!("[{silence}]")).unwrap_err().contains("top_db=0 should be above 0 and at most")
+        );
     }
 
     #[test]

@@ -28,6 +28,6 @@ pub use header::{AxisOrder, Format, Header, Limits, sniff};
 pub use npy::npy_start;
 pub use op::{ImageType, LabelType, Op};
 pub use packed::Unpacked;
-pub use pipeline::{Pipeline, Plan};
+pub use pipeline::{DIVISOR_RANGE, Pipeline, Plan, SPACING_RANGE, VALUE_RANGE};
 pub use resample::{Interpolation, Weighed, resample, resampled_shape};
 pub use values::Kind;

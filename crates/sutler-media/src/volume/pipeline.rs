@@ -9,9 +9,17 @@ use super::error::sides;
 use super::op::Op;
 use super::{Block, Volume};
 use crate::audio::PipelineError;
+use crate::range::within;
 
 /// The longest side of a crop: what a header can say of an axis.
 const SIDE_MAX: f64 = 32_767.0;
+
+/// Distances of values in millimetres, from a micrometre to a metre.
+pub const SPACING_RANGE: [f64; 2] = [1e-3, 1e3];
+/// What values are clipped to, or moved by; a 32-bit float holds it with room to spare.
+pub const VALUE_RANGE: [f64; 2] = [-1e30, 1e30];
+/// What values are divided by: nothing that makes an infinite one of an ordinary one.
+pub const DIVISOR_RANGE: [f64; 2] = [1e-30, 1e30];
 
 /// A checked list of operations.
 #[derive(Clone, Debug, Default)]
@@ -209,10 +217,6 @@ impl Pipeline {
 
 /// Why the parameters make no sense, and what would.
 fn check_values(op: &Op) -> Result<(), String> {
-    let within = |name: &str, value: f64, [least, most]: [f64; 2]| {
-        let fine = value >= least && value <= most;
-        if fine { Ok(()) } else { Err(format!("{name}={value} should be from {least} to {most}")) }
-    };
     match op {
         Op::RandBalancedCrop { patch_size, oversampling } => {
             for side in patch_size {
@@ -232,18 +236,18 @@ fn check_values(op: &Op) -> Result<(), String> {
             within("p", *p, [0.0, 1.0])
         }
         Op::GaussianNoise { mean, std, p } => {
-            within("mean", *mean, [-1e30, 1e30])?;
+            within("mean", *mean, VALUE_RANGE)?;
             within("std", *std, [0.0, 1e30])?;
             within("p", *p, [0.0, 1.0])
         }
         Op::Resample { spacing } => {
-            spacing.iter().try_for_each(|distance| within("a spacing", *distance, [1e-3, 1e3]))
+            spacing.iter().try_for_each(|distance| within("a spacing", *distance, SPACING_RANGE))
         }
         Op::ClipNormalize { min, max, mean, std } => {
-            within("min", *min, [-1e30, 1e30])?;
-            within("max", *max, [*min, 1e30])?;
-            within("mean", *mean, [-1e30, 1e30])?;
-            within("std", *std, [1e-30, 1e30])
+            within("min", *min, VALUE_RANGE)?;
+            within("max", *max, [*min, VALUE_RANGE[1]])?;
+            within("mean", *mean, VALUE_RANGE)?;
+            within("std", *std, DIVISOR_RANGE)
         }
     }
 }
@@ -280,7 +284,10 @@ mod tests {
         assert!(
             told(r#"{"op":"rand_balanced_crop","patch_size":[0,1,1],"oversampling":0}"#).contains("side")
         );
-        assert!(told(r#"{"op":"clip_normalize","min":2,"max":1,"mean":0,"std":1}"#).contains("max=1"));
+        assert!(
+            told(r#"{"op":"clip_normalize","min":2,"max":1,"mean":0,"std":1}"#)
+                .contains("max=1 should be from 2 to 1e30")
+        );
         assert!(told(r#"{"op":"resample","spacing":[0,1,1]}"#).contains("Transform 1 (Resample)"));
         assert!(told(r#"{"op":"cast","image":"int8","label":"uint8"}"#).contains("cannot be read"));
     }
