@@ -62,13 +62,8 @@ pub fn run(
             return code;
         }
     };
-    let contradiction = match &parsed.command {
-        Command::Serve(serve) => serve.contradiction().map(|text| ("serve", text)),
-        Command::Prepare(prepare) => prepare.contradiction().map(|text| ("prepare", text)),
-        _ => None,
-    };
-    if let Some((command, text)) = contradiction {
-        let _ = refusal(command, text).print();
+    if let Some(error) = contradiction(&parsed.command) {
+        let _ = error.print();
         return 2;
     }
     let result = match parsed.command {
@@ -89,12 +84,50 @@ pub fn run(
     }
 }
 
-/// What is wrong with the arguments of a command, with the usage of that very command beside it.
-fn refusal(command: &str, text: String) -> clap::Error {
-    let mut all = Arguments::command();
-    all.build();
-    match all.find_subcommand_mut(command) {
-        Some(command) => command.error(ErrorKind::ArgumentConflict, text),
-        None => all.error(ErrorKind::ArgumentConflict, text),
+/// What is wrong with the arguments of a command that only all of them together show.
+fn contradiction(command: &Command) -> Option<clap::Error> {
+    let (path, text): (&[&str], String) = match command {
+        Command::Serve(serve) => (&["serve"], serve.contradiction()?),
+        Command::Prepare(prepare) => (&["prepare", "volumes"], prepare.contradiction()?),
+        _ => return None,
+    };
+    Some(refusal(path, text))
+}
+
+/// What is wrong with the arguments of a command, with the usage of that very command beside it. `path` has the names that lead to it.
+fn refusal(path: &[&str], text: String) -> clap::Error {
+    let mut command = Arguments::command();
+    command.build();
+    for name in path {
+        if let Some(inner) = command.find_subcommand(name).cloned() {
+            command = inner;
+        }
+    }
+    command.error(ErrorKind::ArgumentConflict, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_is_told_by_its_option_with_the_usage_of_its_command() {
+        let told = |arguments: &str| {
+            let parsed =
+                Arguments::try_parse_from(arguments.split(' ')).unwrap_or_else(|error| panic!("{error}"));
+            contradiction(&parsed.command).map(|error| error.to_string())
+        };
+        for (options, sentence) in [
+            ("--clip=3,1", "--clip should have the lower bound first and then the upper one, but is 3,1"),
+            ("--std 0", "--std should be from 1e-30 to 1e30, but is 0"),
+            ("--min-shape 0,1,1", "--min-shape should have sides from 1 to 4096, but is 0,1,1"),
+        ] {
+            let told = told(&format!("sutler prepare volumes scans done {options}")).unwrap();
+            assert!(told.contains(&format!("error: {sentence}\n")), "{told}");
+            assert!(told.contains("Usage: sutler prepare volumes [OPTIONS] <SRC> <DST>"), "{told}");
+            assert!(told.contains("try '--help'"), "{told}");
+        }
+        assert_eq!(told("sutler prepare volumes scans done --clip=-5,5"), None);
+        assert!(told("sutler serve --split 58-42-0").unwrap().contains("Usage: sutler serve"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::volumes::{Prepared, Settings, prepare};
+use crate::volumes::{Prepared, SettingError, Settings, prepare};
 use crate::{Failed, report};
 
 /// How many broken pairs the table names; `--json` names them all.
@@ -86,7 +86,9 @@ impl Prepare {
     /// What is wrong with the arguments that only all of them together show.
     pub fn contradiction(&self) -> Option<String> {
         let What::Volumes(volumes) = &self.what;
-        volumes.settings().check().err()
+        let error = volumes.settings().check().err()?;
+        let option = format!("--{}", error.setting.replace('_', "-"));
+        Some(SettingError { setting: option, ..error }.to_string())
     }
 
     pub fn run(&self) -> Result<(), Failed> {

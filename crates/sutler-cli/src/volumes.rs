@@ -17,7 +17,8 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use sutler_core::SampleId;
 use sutler_engine::{Failure, read_volume};
-use sutler_media::volume::{Kind, Limits, Op, Pipeline, Volume, npy_start};
+use sutler_media::volume::{DIVISOR_RANGE, Kind, Limits, SPACING_RANGE, VALUE_RANGE, Volume, npy_start};
+use sutler_media::written;
 use sutler_store::{Files, FolderOptions, Io, Listing, Source, StoreError};
 
 use crate::dataset::ListingBar;
@@ -34,6 +35,9 @@ pub(crate) const BYTES_MAX: u64 = 1 << 33;
 
 /// The longest side that padding makes.
 const SIDE_MAX: usize = 4096;
+
+/// The most channels: what a header can say.
+const CHANNELS_MAX: usize = 65_535;
 
 /// How often somebody may say that it is enough.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -60,7 +64,8 @@ pub struct Settings {
 
 impl std::fmt::Display for Settings {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { spacing, clip, mean, std, min_shape, channels } = self;
+        let Self { spacing, clip, min_shape, channels, .. } = self;
+        let [mean, std] = [self.mean, self.std].map(written);
         write!(
             formatter,
             "spacing={spacing:?}, clip={clip:?}, mean={mean}, std={std}, min_shape={min_shape:?}, channels={channels}"
@@ -72,19 +77,42 @@ impl Settings {
     /// Whether they make sense.
     ///
     /// # Errors
-    /// When they do not, as the sentence that says why.
-    pub fn check(&self) -> Result<(), String> {
-        if self.min_shape.iter().any(|side| !(1..=SIDE_MAX).contains(side)) {
-            return Err(format!("min_shape={:?} should have sides from 1 to {SIDE_MAX}", self.min_shape));
+    /// When they do not: which one, and why.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let within = |range: [f64; 2], value: &f64| *value >= range[0] && *value <= range[1];
+        let from = |[least, most]: [f64; 2]| format!("from {} to {}", written(least), written(most));
+        let Self { spacing, clip, mean, std, min_shape, channels } = self;
+        if !spacing.iter().all(|distance| within(SPACING_RANGE, distance)) {
+            let demand = format!("have distances {} millimetres", from(SPACING_RANGE));
+            return wrong("spacing", demand, &spacing.map(written));
         }
-        if !(1..1 << 16).contains(&self.channels) {
-            return Err(format!("channels={} should be from 1 to 65535", self.channels));
+        if !clip.iter().all(|bound| within(VALUE_RANGE, bound)) {
+            return wrong("clip", format!("have bounds {}", from(VALUE_RANGE)), &clip.map(written));
         }
-        let [min, max] = self.clip;
-        let clip = Op::ClipNormalize { min, max, mean: self.mean, std: self.std };
-        Pipeline::new(vec![Op::Resample { spacing: self.spacing }, clip])
-            .map(|_| ())
-            .map_err(|error| error.to_string())
+        if clip[0] > clip[1] {
+            return wrong(
+                "clip",
+                "have the lower bound first and then the upper one".to_owned(),
+                &clip.map(written),
+            );
+        }
+        if !within(VALUE_RANGE, mean) {
+            return wrong("mean", format!("be {}", from(VALUE_RANGE)), &[written(*mean)]);
+        }
+        if !within(DIVISOR_RANGE, std) {
+            return wrong("std", format!("be {}", from(DIVISOR_RANGE)), &[written(*std)]);
+        }
+        if !min_shape.iter().all(|side| (1..=SIDE_MAX).contains(side)) {
+            return wrong(
+                "min_shape",
+                format!("have sides from 1 to {SIDE_MAX}"),
+                &min_shape.map(|side| side.to_string()),
+            );
+        }
+        if !(1..=CHANNELS_MAX).contains(channels) {
+            return wrong("channels", format!("be from 1 to {CHANNELS_MAX}"), &[channels.to_string()]);
+        }
+        Ok(())
     }
 
     fn apply(&self, volume: &mut Volume) -> Result<(), String> {
@@ -93,6 +121,22 @@ impl Settings {
         volume.pad_edges(self.min_shape);
         Ok(())
     }
+}
+
+/// A setting that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} should {demand}, but is {found}")]
+pub struct SettingError {
+    /// Which one, as whoever reads the sentence writes it.
+    pub setting: String,
+    /// What it should be or have.
+    pub demand: String,
+    /// What it is, with commas between several numbers.
+    pub found: String,
+}
+
+fn wrong(setting: &str, demand: String, found: &[String]) -> Result<(), SettingError> {
+    Err(SettingError { setting: setting.to_owned(), demand, found: found.join(",") })
 }
 
 /// A pair that could not be prepared.
@@ -154,7 +198,7 @@ pub fn prepare(
     progress: Option<bool>,
     is_enough: &dyn Fn() -> bool,
 ) -> Result<Prepared, PrepareError> {
-    settings.check().map_err(PrepareError::Settings)?;
+    settings.check().map_err(|error| PrepareError::Settings(error.to_string()))?;
     if is_within(destination, source) {
         return Err(PrepareError::Settings(format!(
             "{} is inside of {}, or is that folder itself, so what is prepared would be taken for scans the next time. Choose a \
@@ -415,7 +459,67 @@ impl Work<'_> {
 
 #[cfg(test)]
 mod tests {
+    use sutler_media::volume::{Op, Pipeline};
+
     use super::*;
+
+    const GOOD: Settings = Settings {
+        spacing: [1.6, 1.2, 1.2],
+        clip: [-79.0, 304.0],
+        mean: 101.0,
+        std: 76.9,
+        min_shape: [128; 3],
+        channels: 1,
+    };
+
+    #[test]
+    fn what_makes_no_sense_is_told_by_its_name() {
+        let told = |settings: Settings| settings.check().unwrap_err().to_string();
+        for (settings, sentence) in [
+            (
+                Settings { spacing: [0.0, 1.5, 1.0], ..GOOD },
+                "spacing should have distances from 0.001 to 1000 millimetres, but is 0,1.5,1",
+            ),
+            (
+                Settings { clip: [3.0, 1.0], ..GOOD },
+                "clip should have the lower bound first and then the upper one, but is 3,1",
+            ),
+            (
+                Settings { clip: [-1e31, 1.0], ..GOOD },
+                "clip should have bounds from -1e30 to 1e30, but is -1e31,1",
+            ),
+            (Settings { mean: f64::NAN, ..GOOD }, "mean should be from -1e30 to 1e30, but is NaN"),
+            (Settings { std: 0.0, ..GOOD }, "std should be from 1e-30 to 1e30, but is 0"),
+            (
+                Settings { min_shape: [0, 1, 5000], ..GOOD },
+                "min_shape should have sides from 1 to 4096, but is 0,1,5000",
+            ),
+            (Settings { channels: 0, ..GOOD }, "channels should be from 1 to 65535, but is 0"),
+        ] {
+            assert_eq!(told(settings), sentence);
+        }
+    }
+
+    #[test]
+    fn what_makes_sense_is_what_the_transforms_take() {
+        let numbers = [0.0, 1e-31, 1e-30, 1e-4, 1e-3, 1.0, 1e3, 1e4, 1e30, 1e31, f64::INFINITY, f64::NAN];
+        let both = || numbers.into_iter().chain(numbers.map(|number| -number));
+        let takes = |Settings { spacing, clip: [min, max], mean, std, .. }: &Settings| {
+            let clip = Op::ClipNormalize { min: *min, max: *max, mean: *mean, std: *std };
+            Pipeline::new(vec![Op::Resample { spacing: *spacing }, clip]).is_ok()
+        };
+        let pairs = both().flat_map(|one| both().map(move |other| [one, other]));
+        let all = pairs.map(|clip| Settings { clip, ..GOOD }).chain(both().flat_map(|number| {
+            [
+                Settings { spacing: [1.0, number, 1.0], ..GOOD },
+                Settings { mean: number, ..GOOD },
+                Settings { std: number, ..GOOD },
+            ]
+        }));
+        for settings in all {
+            assert_eq!(settings.check().is_ok(), takes(&settings), "{settings}");
+        }
+    }
 
     #[test]
     fn a_time_may_be_kept_less_finely_than_that_of_the_source() {

@@ -165,21 +165,23 @@ def test_a_folder_holds_one_kind_only(scans: Path, tmp_path: Path) -> None:
 
 def test_wrong_arguments_are_refused(scans: Path, tmp_path: Path) -> None:
     done = tmp_path / "done"
-    for wrong in [
-        "--spacing=1,2",
-        "--spacing=0,1,1",
-        "--clip=5,4",
-        "--min-shape=0,1,1",
-        "--std=0",
-        "--threads=0",
-    ]:
-        sutler_command("prepare", "volumes", scans, done, wrong, code=2)
+    for wrong, told in {
+        "--spacing=1,2": "'1,2' for '--spacing <D,H,W>'",
+        "--spacing=0,1,1": "--spacing should have distances from 0.001 to 1000 millimetres, but is 0,1,1",
+        "--clip=5,4": "--clip should have the lower bound first and then the upper one, but is 5,4",
+        "--min-shape=0,1,1": "--min-shape should have sides from 1 to 4096, but is 0,1,1",
+        "--std=0": "--std should be from 1e-30 to 1e30, but is 0",
+        "--threads=0": "'0' for '--threads <THREADS>'",
+    }.items():
+        assert told in sutler_command("prepare", "volumes", scans, done, wrong, code=2)
     sutler_command("prepare", "volumes", scans, code=2)
     assert "There is nothing at" in sutler_command("prepare", "volumes", tmp_path / "no", done, code=1)
     assert not done.exists()
     with pytest.raises(ValueError, match="spacing should be 3 numbers"):
         sutler.prepare_volumes(scans, done, spacing=(1, 2))
-    with pytest.raises(ValueError, match="max=4"):
+    with pytest.raises(
+        ValueError, match=r"^clip should have the lower bound first and then the upper one, but is 5,4$"
+    ):
         sutler.prepare_volumes(scans, done, clip=(5, 4))
     with pytest.raises(FileNotFoundError):
         sutler.prepare_volumes(tmp_path / "no", done)
