@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,33 @@ def test_a_bad_volume_is_named_and_left_out(
         assert (failure.id, failure.kind) == (2, kind)
     with pytest.raises(sutler.ErrorBudgetExceeded):
         list(sutler.Loader(dataset, batch_size=5, errors=sutler.Errors(max=0)))
+
+
+@pytest.mark.parametrize("wrong", [300.0, -1.0, 2.5])
+@pytest.mark.parametrize("suffix", [".npy", ".nii.gz"])
+def test_labels_that_are_none_are_noticed_where_a_crop_touches_them(
+    tmp_path: Path, wrong: float, suffix: str
+) -> None:
+    image = np.arange(12**3, dtype=np.float32).reshape(12, 12, 12)
+    label = np.zeros((12, 12, 12), np.float32)
+    label[0, 0, 0] = wrong
+    if suffix == ".npy":
+        np.save(tmp_path / "a_x.npy", image)
+        np.save(tmp_path / "a_y.npy", label)
+    else:
+        references.write_nifti(tmp_path / "images" / "a.nii.gz", image)
+        references.write_nifti(tmp_path / "labels" / "a.nii.gz", label)
+    dataset = sutler.VolumeFolder(tmp_path, T.RandBalancedCrop((11, 12, 12), oversampling=0.0))
+    served = []
+    with sutler.Loader(dataset, errors="skip", num_workers=0) as loader, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # every sample of some epochs failed
+        for epoch in range(16):
+            loader.set_epoch(epoch)
+            served.append([bool((images == 0).any()) for images, _ in loader])
+            assert served[-1] or [failure.kind for failure in loader.failures()] == ["label"]
+    assert [False] in served, "crops that do not touch it"
+    assert [] in served, "crops that do"
+    assert [True] not in served
 
 
 def nifti(folder: Path, **options: Any) -> Path:
