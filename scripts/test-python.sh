@@ -12,7 +12,8 @@ fi
 
 # About half of the time: all that is not in tests/python, and some of what is. Whatever else is there is the other half.
 half=(README.md docs python/sutler tests/python/audio tests/python/conformance tests/python/detection tests/python/streams
-    tests/python/test_dataset_state.py tests/python/test_hand_over.py tests/python/trainers)
+    tests/python/test_dataset_state.py tests/python/test_hand_over.py tests/python/test_worker_processes.py
+    tests/python/trainers)
 alone=(tests/python/agent/test_different_transforms.py tests/python/analysis/test_accounting.py
     tests/python/analysis/test_analyze.py tests/python/analysis/test_shares.py tests/python/analysis/test_what_ifs.py
     tests/python/test_auto_workers.py tests/python/test_slow_items.py tests/python/test_stats.py)

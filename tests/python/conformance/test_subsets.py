@@ -234,5 +234,5 @@ def test_getitems_may_return_a_tensor(
             torch.cat(batches), torch.stack([torch.full(shape, 10 * index) for index in range(5)])
         )
     else:
-        with pytest.raises(TypeError, match="must be tuple of Tensors"):
+        with raises(TypeError, match="must be tuple of Tensors"):
             list(loader)
